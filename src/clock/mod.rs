@@ -1,0 +1,105 @@
+//! What time it is.
+//!
+//! Two clocks, never mixed: the *wall* clock decides what is due, the *monotonic* clock measures
+//! limits. This is the only room that asks the operating system for either; every other room is
+//! handed a [`Clock`], so that a test can move both by hand and apart from each other.
+
+mod deadline;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+pub use deadline::Deadline;
+
+/// A source of both times.
+pub trait Clock: Send + Sync + std::fmt::Debug {
+    /// The wall clock: what a calendar on this machine shows, in UTC. It may step either way.
+    fn wall(&self) -> Timestamp;
+
+    /// The monotonic clock: never steps. Limits are measured on it.
+    fn monotonic(&self) -> Instant;
+}
+
+/// The machine's own clocks.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that asks")]
+    fn wall(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that asks")]
+    fn monotonic(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// A clock that stands still until it is moved, for tests and simulations.
+#[derive(Debug)]
+pub struct ManualClock(Mutex<(Timestamp, Instant)>);
+
+impl ManualClock {
+    /// A clock that shows `wall` and some monotonic instant.
+    pub fn new(wall: Timestamp) -> Self {
+        Self(Mutex::new((wall, SystemClock.monotonic())))
+    }
+
+    /// Lets `by` pass on both clocks.
+    pub fn advance(&self, by: Duration) {
+        let mut now = self.0.lock().expect("no holder of this lock can panic");
+        now.0 += by;
+        now.1 += by;
+    }
+
+    /// Sets the wall clock alone: a clock step, or (to a later time) a suspended machine.
+    pub fn step_to(&self, wall: Timestamp) {
+        self.0.lock().expect("no holder of this lock can panic").0 = wall;
+    }
+}
+
+impl Clock for ManualClock {
+    fn wall(&self) -> Timestamp {
+        self.0.lock().expect("no holder of this lock can panic").0
+    }
+
+    fn monotonic(&self) -> Instant {
+        self.0.lock().expect("no holder of this lock can panic").1
+    }
+}
+
+/// `wall` cut to whole milliseconds, the precision in which every instant is stored and printed.
+pub fn to_millis(wall: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(wall.as_millisecond()).expect("a shorter form of a valid instant")
+}
+
+/// `instant` as the contract prints it: RFC 3339, UTC, three decimals.
+pub fn rfc3339(instant: Timestamp) -> String {
+    format!("{instant:.3}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_printed_in_utc_with_milliseconds() {
+        let at: Timestamp = "2026-11-30T09:00:00.1239Z".parse().unwrap();
+        assert_eq!(rfc3339(at), "2026-11-30T09:00:00.123Z");
+        assert_eq!(rfc3339("2027-01-01T00:00:00Z".parse().unwrap()), "2027-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn a_manual_clock_moves_only_when_told() {
+        let clock = ManualClock::new("2026-11-30T09:00:00Z".parse().unwrap());
+        let start = clock.monotonic();
+        clock.advance(Duration::from_secs(2));
+        clock.step_to("2026-11-30T08:00:00Z".parse().unwrap());
+        assert_eq!(clock.monotonic() - start, Duration::from_secs(2));
+        assert_eq!(clock.wall(), "2026-11-30T08:00:00Z".parse().unwrap());
+    }
+}

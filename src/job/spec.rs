@@ -1,0 +1,188 @@
+//! A job, valid by construction.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::id::JobId;
+use super::secret::SecretSource;
+use crate::schedule::Schedule;
+
+/// A job that can be run: every name in it resolves, every value is in range.
+#[derive(Debug, Clone)]
+pub struct JobSpec {
+    /// The file's stem.
+    pub id: JobId,
+    /// The file it came from.
+    pub file: PathBuf,
+    /// One line for people.
+    pub description: Option<String>,
+    /// Who answers for it.
+    pub owner: Option<String>,
+    /// Free words for queries.
+    pub labels: BTreeMap<String, String>,
+    /// Whether its slots start runs.
+    pub enabled: bool,
+    /// The named lane it waits in, besides the global one.
+    pub lane: Option<String>,
+    /// When it is due; `None` means only by hand.
+    pub schedule: Option<ScheduleSpec>,
+    /// What it does.
+    pub agent: AgentSpec,
+    /// What its commands see of the environment.
+    pub env: EnvSpec,
+    /// Its bounds.
+    pub limits: Limits,
+    /// The definition with its defaults applied, secrets by name: what `show --effective` prints
+    /// and `v1_definitions` keeps.
+    pub effective: serde_json::Value,
+    /// SHA-256 of `effective`, in hex.
+    pub definition_hash: String,
+}
+
+/// When a job is due and what happens to slots that could not start in time.
+#[derive(Debug, Clone)]
+pub struct ScheduleSpec {
+    /// The compiled schedule.
+    pub schedule: Schedule,
+    /// As it was written: the cron text, `every 6h`, `at …`.
+    pub text: String,
+    /// What to do with misfires.
+    pub catchup: Catchup,
+    /// How late a misfire may still start; `None` is the default rule (half the distance to the
+    /// next due instant, at least 2m, at most 2h; 2h for `at`).
+    pub catchup_window: Option<Duration>,
+    /// What to do when it is due while its last run lives.
+    pub overlap: Overlap,
+}
+
+words!(
+    /// What happens to slots that were missed.
+    Catchup {
+        /// They are recorded, nothing starts.
+        None = "none",
+        /// The newest one starts, once.
+        Latest = "latest",
+        /// Each one starts, in order.
+        All = "all",
+    }
+);
+
+words!(
+    /// What happens to a slot that is due while the job still runs.
+    Overlap {
+        /// It is skipped.
+        Skip = "skip",
+        /// One waits.
+        BufferOne = "buffer_one",
+        /// All wait.
+        BufferAll = "buffer_all",
+        /// The running one is cancelled.
+        CancelOther = "cancel_other",
+        /// It starts beside the running one.
+        AllowAll = "allow_all",
+    }
+);
+
+/// A model turn: what to say to which model with which tools.
+#[derive(Debug, Clone)]
+pub struct AgentSpec {
+    /// What to say.
+    pub prompt: Prompt,
+    /// `{{ vars.x }}`.
+    pub vars: BTreeMap<String, String>,
+    /// Which model answers.
+    pub model: ModelRef,
+    /// Names of the tools on offer.
+    pub tools: Vec<String>,
+    /// Patterns of commands that `exec` may run; empty: `exec` is denied.
+    pub exec_allow: Vec<String>,
+    /// Where it works.
+    pub workdir: Workdir,
+}
+
+/// Where the prompt's text is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prompt {
+    /// In the job file.
+    Inline(String),
+    /// In a file of its own, read when the run starts.
+    File(PathBuf),
+}
+
+/// A model as the configuration knows it, aliases resolved.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ModelRef {
+    /// The key under `[models.providers]`.
+    pub provider: String,
+    /// The model's id as the provider knows it.
+    pub model: String,
+}
+
+impl std::fmt::Display for ModelRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.provider, self.model)
+    }
+}
+
+/// The folder in which tools and commands work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Workdir {
+    /// A fresh one per run, gone afterwards.
+    Fresh,
+    /// This one.
+    Existing(PathBuf),
+}
+
+/// The environment of a job's commands, beside the base that every command gets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EnvSpec {
+    /// Fixed values.
+    pub set: BTreeMap<String, String>,
+    /// Names taken over from the daemon's environment.
+    pub pass: Vec<String>,
+    /// Secrets by source.
+    pub secret: BTreeMap<String, SecretSource>,
+}
+
+/// The bounds of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// `limits.timeout` (R of semantics §2).
+    pub timeout: RunTimeout,
+    /// How long it may wait for its lanes; `None` waits without limit.
+    pub lane_timeout: Option<Duration>,
+    /// From TERM to KILL.
+    pub stop_grace: Duration,
+    /// One tool call.
+    pub tool_timeout: Duration,
+    /// Model requests per turn.
+    pub max_turns: u32,
+    /// Input and output tokens of a run together.
+    pub max_tokens: u64,
+}
+
+/// The run's own time limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunTimeout {
+    /// Not written: the ceiling of semantics §2 applies, and no rule counts it as configured.
+    Unset,
+    /// `"0s"`.
+    Unlimited,
+    /// A length of time.
+    After(Duration),
+}
+
+impl Default for Limits {
+    /// The contract's defaults.
+    fn default() -> Self {
+        Self {
+            timeout: RunTimeout::Unset,
+            lane_timeout: None,
+            stop_grace: Duration::from_secs(5),
+            tool_timeout: Duration::from_secs(600),
+            max_turns: 30,
+            max_tokens: 200_000,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Punctual: cron for agents, with receipts.
+//!
+//! A job file says when and what. At its due time Punctual starts an isolated agent turn, owns
+//! its limits, cleans up within bounds, stores what happened in `SQLite` and lets anyone query it.
+//!
+//! # The journey of a job
+//!
+//! ```text
+//! jobs/daily.toml ─ job ─▶ JobSpec ─ schedule ─▶ due_at
+//!    ─ plan ─▶ Decision: start, skip or missed, with its reason
+//!    ─ store ─▶ slot row + run row `queued`, one transaction, unique (job, due_at, attempt)
+//!    ─ executor ─▶ named lane, global lane; `running` stored and acknowledged; the clock starts
+//!         ─ turn ─▶ prompt → provider stream ⇄ tools → reply
+//!         ─ cleanup ─▶ model stream closed, processes gone, transcript flushed, workspace gone
+//!    ─ store ─▶ the work's end first, then clean-up, then the terminal state
+//!    ─ cli ─▶ the views that admins query
+//! ```
+//!
+//! It runs one way; the only way back is an event to the [`daemon`]'s dispatcher.
+//!
+//! # The rooms, lowest first
+//!
+//! A room knows only rooms above it in this list.
+
+#[macro_use]
+mod words;
+
+pub mod clock;
+
+pub mod schedule;
+
+pub mod job;
+
+pub mod process;
+
+pub mod provider;
+
+pub mod run;
+
+pub mod config;
+
+pub mod tools;
+
+pub mod session;
+
+pub mod plan;
+
+pub mod turn;
+
+pub mod store;
+
+pub mod executor;
+
+pub mod daemon;
+
+pub mod cli;

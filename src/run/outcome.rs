@@ -1,0 +1,118 @@
+//! How the work of a run ended.
+
+use super::failure::{ErrorKind, Failure};
+use super::state::State;
+
+/// Why somebody ended a run early, gravest last: a graver reason replaces a lighter one that has
+/// not taken effect yet, never the other way round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CancelReason {
+    /// A newer run of the job takes its place (`overlap = "cancel_other"`).
+    Replaced,
+    /// A person asked.
+    Person,
+    /// The daemon stops.
+    Shutdown,
+}
+
+impl CancelReason {
+    /// The failure that is stored for it.
+    pub fn failure(self) -> Failure {
+        match self {
+            Self::Replaced => {
+                Failure::new(ErrorKind::Replaced, "a newer run of the job replaced it")
+            }
+            Self::Person => Failure::new(ErrorKind::Cancelled, "cancelled by request"),
+            Self::Shutdown => Failure::new(ErrorKind::Shutdown, "the daemon was stopped"),
+        }
+    }
+}
+
+/// How the work ended: the first of a run's facts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// The turn ended by itself with this reply.
+    Succeeded {
+        /// What the model answered.
+        reply: String,
+    },
+    /// It did not.
+    Ended {
+        /// The terminal state that this end leads to; never `succeeded`.
+        state: State,
+        /// Why.
+        failure: Failure,
+        /// What the model had said so far: kept for the record, never delivered.
+        partial_text: Option<String>,
+    },
+}
+
+impl Outcome {
+    /// The outcome for `failure`, in the state that its kind means.
+    pub fn ended(failure: Failure, partial_text: Option<String>) -> Self {
+        let state = match failure.kind {
+            ErrorKind::Deadline => State::TimedOut,
+            ErrorKind::Cancelled | ErrorKind::Replaced | ErrorKind::Gate => State::Cancelled,
+            ErrorKind::Shutdown | ErrorKind::Interrupted => State::Interrupted,
+            _ => State::Failed,
+        };
+        Self::Ended { state, failure, partial_text: partial_text.filter(|text| !text.is_empty()) }
+    }
+
+    /// The terminal state it leads to.
+    pub fn state(&self) -> State {
+        match self {
+            Self::Succeeded { .. } => State::Succeeded,
+            Self::Ended { state, .. } => *state,
+        }
+    }
+
+    /// The failure, if it is one.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Succeeded { .. } => None,
+            Self::Ended { failure, .. } => Some(failure),
+        }
+    }
+}
+
+/// What a run's work left to record, before any tidying: outcome and counts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Work {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Tool calls made.
+    pub tool_calls: u32,
+    /// Of these, the ones that failed.
+    pub tool_errors: u32,
+    /// Of these, the ones that were refused.
+    pub denied_calls: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_decides_the_state() {
+        let table = [
+            (ErrorKind::Deadline, State::TimedOut),
+            (ErrorKind::IdleTimeout, State::Failed),
+            (ErrorKind::Replaced, State::Cancelled),
+            (ErrorKind::Gate, State::Cancelled),
+            (ErrorKind::Cancelled, State::Cancelled),
+            (ErrorKind::Shutdown, State::Interrupted),
+            (ErrorKind::Interrupted, State::Interrupted),
+            (ErrorKind::ToolLoop, State::Failed),
+        ];
+        for (kind, state) in table {
+            assert_eq!(Outcome::ended(Failure::new(kind, "x"), None).state(), state, "{kind}");
+        }
+    }
+
+    #[test]
+    fn reasons_only_get_graver() {
+        assert!(CancelReason::Shutdown > CancelReason::Person);
+        assert!(CancelReason::Person > CancelReason::Replaced);
+    }
+}
