@@ -1,1 +1,25 @@
-//! To be written.
+//! Drives one run to its outcome and its clean-up outcome.
+//!
+//! ```text
+//! lanes ─▶ `running` stored ─▶ workspace, prompt, model ─▶ turn ─▶ the work's end stored
+//!                                                            └─▶ clean-up ─▶ terminal state stored
+//! ```
+//!
+//! There is one waiting place: [`Watchdog::guard`], where a stage's own work waits against all the
+//! limits of the run at once. Clean-up has a budget of its own that no deadline takes away.
+
+mod cleanup;
+mod events;
+mod idle_window;
+mod lanes;
+mod models;
+mod progress;
+mod run;
+mod watchdog;
+
+pub use events::{Bus, RunEvents};
+pub use idle_window::{IdleInput, IdleRule, IdleWindow, idle_window};
+pub use lanes::{LaneView, Lanes, Permits};
+pub use models::Models;
+pub use run::{Executor, Ticket};
+pub use watchdog::{RunLimits, Stage, Tripped, Watchdog};

@@ -1,1 +1,78 @@
-//! To be written.
+//! SQLite: the ledger, the runs and the views that admins query.
+//!
+//! The only room that speaks SQL. One writer thread groups what waits into one commit
+//! ([`writer`]); readers have read-only connections of their own ([`Reader`]). Every call of
+//! [`Store`] is one transaction, and what it records is on the disk when it returns.
+
+mod error;
+mod instant;
+mod jobs;
+mod ledger;
+mod migrate;
+mod query;
+mod read;
+mod record;
+mod recover;
+mod runs;
+mod writer;
+
+use std::path::{Path, PathBuf};
+
+pub use error::StoreError;
+pub use jobs::{JobMemory, JobRow};
+pub use ledger::{NewRun, Recorded, SlotRow};
+pub use query::{QueryLimits, Table};
+pub use read::{JobSummary, Reader, RunFilter, SlotFilter, SlotSummary};
+pub use record::{AttemptRecord, RunRecord};
+pub use recover::Recovered;
+pub use runs::{AttemptEnd, AttemptStart, ToolCallRow};
+
+use writer::Writer;
+
+/// Who drives the runs that are recorded through a [`Store`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The kernel's boot id.
+    pub boot_id: String,
+    /// This process.
+    pub pid: i32,
+    /// Its start time in clock ticks since boot.
+    pub started: i64,
+    /// The machine's name.
+    pub host: String,
+}
+
+/// The database, open for writing.
+#[derive(Debug, Clone)]
+pub struct Store {
+    path: PathBuf,
+    owner: Owner,
+    writer: Writer,
+}
+
+impl Store {
+    /// Opens (or makes) `punctual.db` in `state_dir` and brings it to this version's schema.
+    pub fn open(state_dir: &Path, owner: Owner) -> Result<Self, StoreError> {
+        let path = database_in(state_dir);
+        let connection = writer::connect(&path)?;
+        Ok(Self { path, owner, writer: Writer::start(connection) })
+    }
+
+    /// A reader of the same database.
+    pub fn reader(&self) -> Result<Reader, StoreError> {
+        Reader::open(&self.path)
+    }
+
+    /// Folds the write-ahead log back into the database, as far as readers allow it.
+    pub async fn checkpoint(&self) -> Result<(), StoreError> {
+        self.writer.outside_transaction(|db| {
+            db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+        })
+        .await
+    }
+}
+
+/// Where the database of a state folder is.
+pub fn database_in(state_dir: &Path) -> PathBuf {
+    state_dir.join("punctual.db")
+}

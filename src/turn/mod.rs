@@ -1,1 +1,12 @@
-//! To be written.
+//! One turn: prompt, model stream, tool calls, until the answer.
+//!
+//! Knows no job and no store. A [`Turn`] keeps its conversation outside the future that drives it,
+//! so the future can be dropped at any await: what was said stays, and another model may go on.
+
+mod drive;
+mod observe;
+mod prompt;
+
+pub use drive::{Bounds, Model, Tally, Turn, TurnEnd};
+pub use observe::{Observer, TurnEvent};
+pub use prompt::{PromptError, Tools, Variables, check_template, render, system_prompt};

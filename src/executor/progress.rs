@@ -1,0 +1,103 @@
+//! What a turn tells, passed on: to the watchdog, to whoever listens, to the ledger.
+
+use serde_json::{Map, Value, json};
+
+use super::events::RunEvents;
+use super::watchdog::Watchdog;
+use crate::job::Masker;
+use crate::run::{EventPhase, Phase, RunId, Stream};
+use crate::store::{Store, ToolCallRow};
+use crate::tools::Verdict;
+use crate::turn::{Observer, TurnEvent};
+
+/// Watches one turn on behalf of its run.
+pub(super) struct Progress<'a> {
+    pub(super) run_id: &'a RunId,
+    pub(super) watchdog: &'a Watchdog,
+    pub(super) events: &'a RunEvents,
+    pub(super) masker: &'a Masker,
+    pub(super) store: &'a Store,
+}
+
+impl Observer for Progress<'_> {
+    fn entered(&self, phase: Phase) {
+        self.watchdog.entered(phase);
+    }
+
+    fn opened(&self) {
+        self.watchdog.opened();
+    }
+
+    fn pulse(&self) {
+        self.watchdog.pulse();
+    }
+
+    fn tell(&self, event: TurnEvent<'_>) {
+        if let TurnEvent::ToolEnd { n, tool, outcome, started_at, duration } = &event {
+            self.note_call(ToolCallRow {
+                n: *n,
+                tool: (*tool).to_owned(),
+                outcome: outcome.verdict.as_str(),
+                exit_code: outcome.exit_code,
+                started_at: *started_at,
+                duration: *duration,
+                output_bytes: outcome.output_bytes,
+            });
+        }
+        let (stream, phase, data) = self.shown(event);
+        self.events.tell(stream, phase, data);
+    }
+}
+
+impl Progress<'_> {
+    /// The row of a call is written beside the run: the turn does not wait for the disk. The rows
+    /// that end the run come after it in the writer's queue.
+    fn note_call(&self, row: ToolCallRow) {
+        let (store, run_id) = (self.store.clone(), self.run_id.clone());
+        tokio::spawn(async move {
+            if let Err(error) = store.note_tool_call(&run_id, row).await {
+                tracing::error!(%run_id, %error, "could not store a tool call");
+            }
+        });
+    }
+
+    fn shown(&self, event: TurnEvent<'_>) -> (Stream, EventPhase, Map<String, Value>) {
+        let (stream, phase, data) = match event {
+            TurnEvent::AssistantStart { request } => {
+                (Stream::Assistant, EventPhase::Start, json!({ "request": request }))
+            }
+            TurnEvent::Text(text) => {
+                (Stream::Assistant, EventPhase::Update, json!({ "text": self.masker.mask(text) }))
+            }
+            TurnEvent::Reasoning(text) => {
+                let text = self.masker.mask(text);
+                (Stream::Assistant, EventPhase::Update, json!({ "reasoning": text }))
+            }
+            TurnEvent::AssistantEnd { text, input_tokens, output_tokens } => (
+                Stream::Assistant,
+                EventPhase::End,
+                json!({
+                    "text": self.masker.mask(text),
+                    "input_tokens": input_tokens, "output_tokens": output_tokens,
+                }),
+            ),
+            TurnEvent::ToolStart { n, tool, arguments } => {
+                let shown = self.masker.mask(&Value::Object(arguments.clone()).to_string()).into_owned();
+                (Stream::Tool, EventPhase::Start, json!({ "n": n, "tool": tool, "arguments": shown }))
+            }
+            TurnEvent::ToolEnd { n, tool, outcome, duration, .. } => (
+                Stream::Tool,
+                if outcome.verdict == Verdict::Ok { EventPhase::End } else { EventPhase::Error },
+                json!({
+                    "n": n, "tool": tool, "outcome": outcome.verdict.as_str(),
+                    "exit_code": outcome.exit_code, "output_bytes": outcome.output_bytes,
+                    "duration_ms": u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+                }),
+            ),
+        };
+        match data {
+            Value::Object(data) => (stream, phase, data),
+            _ => unreachable!("every event above is an object"),
+        }
+    }
+}

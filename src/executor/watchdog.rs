@@ -1,0 +1,433 @@
+//! One watchdog per run: it owns the limits and the reason for which a run is cut.
+//!
+//! A run is a ladder of stages. Each stage's work is awaited through [`Watchdog::guard`], against
+//! one future, [`Watchdog::tripped`]: the first limit to expire or the cancel that came first. What
+//! tripped first stays; whatever comes later is noted and changes nothing.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::clock::{Clock, Deadline};
+use crate::run::{CancelReason, ErrorKind, Failure, Limit, Phase};
+
+/// The limits of a run, as configured; `None` is unlimited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunLimits {
+    /// From the start of execution to the end of the work.
+    pub deadline: Option<Duration>,
+    /// From the runner's start to the first model call or tool.
+    pub pre_execution: Option<Duration>,
+    /// The idle window of a model request.
+    pub idle: Option<Duration>,
+    /// The wait for a first token, where it is configured apart from the idle window.
+    pub first_token: Option<Duration>,
+    /// The provider's own limit, while the response head is awaited.
+    pub provider: Option<Duration>,
+}
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It waits for its lanes, at most so long.
+    Lane(Option<Duration>),
+    /// The turn runner has it; neither a model call nor a tool has begun.
+    PreExecution,
+    /// A model's answer is awaited.
+    Model {
+        /// Whether the response head has come.
+        opened: bool,
+        /// Whether there was any progress yet.
+        progressed: bool,
+    },
+    /// A tool works, or the answer is being shaped: only the deadline counts.
+    Busy,
+}
+
+/// What cut a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tripped {
+    /// Its deadline.
+    Deadline(Duration),
+    /// The idle window of the model request.
+    Idle(Duration),
+    /// The limit for the first token.
+    FirstToken(Duration),
+    /// The provider's limit for the response head.
+    Provider(Duration),
+    /// Nothing was executed in time.
+    PreExecution(Duration),
+    /// No lane in time.
+    Lane(Duration),
+    /// Somebody ended it.
+    Cancelled(CancelReason),
+}
+
+/// The limits of one run, and whether one of them has been reached.
+#[derive(Debug)]
+pub struct Watchdog {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    limits: RunLimits,
+    started: Option<Instant>,
+    stage: Stage,
+    /// When the stage began, or its last progress.
+    since: Instant,
+    phase: Option<Phase>,
+    cancel: Option<CancelReason>,
+    tripped: Option<Tripped>,
+}
+
+impl Watchdog {
+    /// A watchdog of a run that waits for its lanes.
+    pub fn new(clock: Arc<dyn Clock>, lane_timeout: Option<Duration>) -> Self {
+        let state = State {
+            limits: RunLimits::default(),
+            started: None,
+            stage: Stage::Lane(lane_timeout),
+            since: clock.monotonic(),
+            phase: None,
+            cancel: None,
+            tripped: None,
+        };
+        Self { clock, state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// The one waiting place of a run: `work`, unless a limit or a cancel comes first.
+    pub async fn guard<T>(&self, work: impl Future<Output = T>) -> Result<T, Tripped> {
+        tokio::select! {
+            biased;
+            tripped = self.tripped() => Err(tripped),
+            done = work => Ok(done),
+        }
+    }
+
+    /// Starts the run's clock: from here the deadline counts.
+    pub fn start(&self, limits: RunLimits) {
+        let now = self.clock.monotonic();
+        let mut state = self.state();
+        state.limits = limits;
+        state.started = Some(now);
+        state.stage = Stage::PreExecution;
+        state.since = now;
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Sets the limits of the requests that follow: each model has its own.
+    pub fn set_request_limits(&self, limits: RunLimits) {
+        let mut state = self.state();
+        let RunLimits { idle, first_token, provider, .. } = limits;
+        state.limits = RunLimits { idle, first_token, provider, ..state.limits };
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// The run has come to `phase`.
+    pub fn entered(&self, phase: Phase) {
+        let stage = match phase {
+            Phase::ModelCall => Some(Stage::Model { opened: false, progressed: false }),
+            Phase::Tool | Phase::Output => Some(Stage::Busy),
+            Phase::Probe
+            | Phase::Gate
+            | Phase::RunnerEntered
+            | Phase::Workspace
+            | Phase::ModelResolution
+            | Phase::Auth
+            | Phase::Context
+            | Phase::BeforeReplyHook => None,
+        };
+        let now = self.clock.monotonic();
+        let mut state = self.state();
+        state.phase = Some(phase);
+        if let Some(stage) = stage {
+            state.stage = stage;
+            state.since = now;
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// The response head has come.
+    pub fn opened(&self) {
+        let mut state = self.state();
+        if let Stage::Model { progressed, .. } = state.stage {
+            state.stage = Stage::Model { opened: true, progressed };
+        }
+    }
+
+    /// A sign of progress: the idle window begins anew.
+    pub fn pulse(&self) {
+        let now = self.clock.monotonic();
+        let mut state = self.state();
+        if let Stage::Model { opened, .. } = state.stage {
+            state.stage = Stage::Model { opened, progressed: true };
+            state.since = now;
+        }
+        // No wake-up: whoever waits looks again when the old window would have ended.
+    }
+
+    /// Asks the run to end. The gravest reason wins until the run has been cut.
+    pub fn cancel(&self, reason: CancelReason) {
+        let mut state = self.state();
+        state.cancel = state.cancel.max(Some(reason));
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// The last phase.
+    pub fn phase(&self) -> Option<Phase> {
+        self.state().phase
+    }
+
+    /// The run's deadline.
+    pub fn deadline(&self) -> Deadline {
+        let state = self.state();
+        state.deadline().map_or(Deadline::NEVER, |(at, _)| at)
+    }
+
+    /// Returns when a limit has been reached or somebody asked for the end, and from then on
+    /// always with that first reason.
+    pub async fn tripped(&self) -> Tripped {
+        loop {
+            // Before the look, so that a change between look and wait is not lost.
+            let changed = self.changed.notified();
+            let next = match self.look() {
+                Ok(tripped) => return tripped,
+                Err(next) => next,
+            };
+            tokio::select! {
+                () = changed => {}
+                () = next.wait() => {}
+            }
+        }
+    }
+
+    /// What has tripped, or when to look again.
+    fn look(&self) -> Result<Tripped, Deadline> {
+        let now = self.clock.monotonic();
+        let mut state = self.state();
+        if let Some(tripped) = state.tripped {
+            return Ok(tripped);
+        }
+        if let Some(reason) = state.cancel {
+            let tripped = Tripped::Cancelled(reason);
+            state.tripped = Some(tripped);
+            return Ok(tripped);
+        }
+        let candidates = [state.deadline(), state.stage_limit()];
+        // On a tie the run's own deadline is the reason.
+        let due = candidates.iter().flatten().find(|(at, _)| at.passed(now)).map(|&(_, why)| why);
+        if let Some(tripped) = due {
+            state.tripped = Some(tripped);
+            return Ok(tripped);
+        }
+        Err(candidates.into_iter().flatten().map(|(at, _)| at).fold(Deadline::NEVER, Deadline::min))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock can panic")
+    }
+}
+
+impl State {
+    fn deadline(&self) -> Option<(Deadline, Tripped)> {
+        let limit = self.limits.deadline?;
+        Some((Deadline::after(self.started?, limit), Tripped::Deadline(limit)))
+    }
+
+    fn stage_limit(&self) -> Option<(Deadline, Tripped)> {
+        let (limit, tripped) = match self.stage {
+            Stage::Lane(limit) => (limit?, Tripped::Lane(limit?)),
+            Stage::PreExecution => {
+                (self.limits.pre_execution?, Tripped::PreExecution(self.limits.pre_execution?))
+            }
+            Stage::Model { progressed: false, opened } => self.first_token_limit(opened)?,
+            Stage::Model { progressed: true, .. } => {
+                (self.limits.idle?, Tripped::Idle(self.limits.idle?))
+            }
+            Stage::Busy => return None,
+        };
+        Some((Deadline::after(self.since, limit), tripped))
+    }
+
+    /// Before any progress: the first-token limit where it is set, which then also replaces the
+    /// provider's; else the provider's while the head is awaited, and the idle window.
+    fn first_token_limit(&self, opened: bool) -> Option<(Duration, Tripped)> {
+        let RunLimits { first_token, provider, idle, .. } = self.limits;
+        if let Some(limit) = first_token {
+            return Some((limit, Tripped::FirstToken(limit)));
+        }
+        match (provider, idle) {
+            (Some(provider), idle) if !opened && idle.is_none_or(|idle| provider <= idle) => {
+                Some((provider, Tripped::Provider(provider)))
+            }
+            (_, idle) => idle.map(|idle| (idle, Tripped::Idle(idle))),
+        }
+    }
+}
+
+impl Tripped {
+    /// The failure that is stored for it, with the limit, its value and the last phase.
+    pub fn failure(self, phase: Option<Phase>) -> Failure {
+        let failure = match self {
+            Self::Cancelled(reason) => reason.failure(),
+            Self::Deadline(limit) => Failure::new(
+                ErrorKind::Deadline,
+                format!("the run reached its time limit of {}", humantime::format_duration(limit)),
+            )
+            .by_limit(Limit::Deadline, Some(limit)),
+            Self::Idle(limit) => Failure::new(
+                ErrorKind::IdleTimeout,
+                format!("no model output for {}", humantime::format_duration(limit)),
+            )
+            .by_limit(Limit::Idle, Some(limit))
+            .retryable(),
+            Self::FirstToken(limit) => Failure::new(
+                ErrorKind::FirstTokenTimeout,
+                format!("no first token within {}", humantime::format_duration(limit)),
+            )
+            .by_limit(Limit::FirstToken, Some(limit))
+            .retryable(),
+            Self::Provider(limit) => Failure::new(
+                ErrorKind::ProviderTimeout,
+                format!("the provider sent no response within {}", humantime::format_duration(limit)),
+            )
+            .by_limit(Limit::Provider, Some(limit))
+            .retryable(),
+            Self::PreExecution(limit) => Failure::new(
+                ErrorKind::StalledBeforeExecution,
+                format!("no model call within {}", humantime::format_duration(limit)),
+            )
+            .by_limit(Limit::PreExecution, Some(limit)),
+            Self::Lane(limit) => Failure::new(
+                ErrorKind::LaneTimeout,
+                format!("no lane was free within {}", humantime::format_duration(limit)),
+            )
+            .by_limit(Limit::Lane, Some(limit)),
+        };
+        match phase {
+            Some(phase) => failure.in_phase(phase),
+            None => failure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    fn watchdog(limits: RunLimits) -> Watchdog {
+        let watchdog = Watchdog::new(Arc::new(SystemClock), None);
+        watchdog.start(limits);
+        watchdog
+    }
+
+    fn seconds(count: u64) -> Option<Duration> {
+        Some(Duration::from_secs(count))
+    }
+
+    /// Progress every second for `count` seconds.
+    async fn drip(watchdog: &Watchdog, count: u32) {
+        watchdog.entered(Phase::ModelCall);
+        watchdog.opened();
+        for _ in 0..count {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            watchdog.pulse();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_restarts_the_window_and_the_deadline_stands() {
+        let dog = watchdog(RunLimits { deadline: seconds(10), idle: seconds(2), ..RunLimits::default() });
+        assert_eq!(dog.guard(drip(&dog, 5)).await, Ok(()));
+        assert_eq!(dog.guard(drip(&dog, 50)).await, Err(Tripped::Deadline(Duration::from_secs(10))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_after_progress_is_idle_and_a_tool_is_not_silence() {
+        let dog = watchdog(RunLimits { deadline: seconds(60), idle: seconds(2), ..RunLimits::default() });
+        dog.entered(Phase::Tool);
+        let tool = tokio::time::sleep(Duration::from_secs(20));
+        assert_eq!(dog.guard(tool).await, Ok(()));
+        let silent = async {
+            drip(&dog, 1).await;
+            std::future::pending::<()>().await;
+        };
+        assert_eq!(dog.guard(silent).await, Err(Tripped::Idle(Duration::from_secs(2))));
+        let failure = dog.tripped().await.failure(dog.phase());
+        assert_eq!(
+            (failure.kind, failure.limit, failure.limit_ms, failure.phase),
+            (ErrorKind::IdleTimeout, Some(Limit::Idle), Some(2000), Some(Phase::ModelCall))
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_the_first_token_has_its_own_limit() {
+        let wait = |limits, opened: bool| async move {
+            let dog = watchdog(limits);
+            dog.entered(Phase::ModelCall);
+            if opened {
+                dog.opened();
+            }
+            dog.tripped().await
+        };
+        let idle = RunLimits { idle: seconds(2), ..RunLimits::default() };
+        assert_eq!(wait(idle, false).await, Tripped::Idle(Duration::from_secs(2)));
+        let cold = RunLimits { first_token: seconds(9), provider: seconds(5), ..idle };
+        assert_eq!(wait(cold, false).await, Tripped::FirstToken(Duration::from_secs(9)));
+        assert_eq!(wait(cold, true).await, Tripped::FirstToken(Duration::from_secs(9)));
+        let provider = RunLimits { idle: seconds(5), provider: seconds(5), ..RunLimits::default() };
+        assert_eq!(wait(provider, false).await, Tripped::Provider(Duration::from_secs(5)));
+        assert_eq!(wait(provider, true).await, Tripped::Idle(Duration::from_secs(5)));
+        // The run's limit bounds the window: it comes before the provider's.
+        let shorter = RunLimits { idle: seconds(3), provider: seconds(5), ..RunLimits::default() };
+        assert_eq!(wait(shorter, false).await, Tripped::Idle(Duration::from_secs(3)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_reason_stays() {
+        let dog = watchdog(RunLimits { deadline: seconds(1), ..RunLimits::default() });
+        assert_eq!(dog.tripped().await, Tripped::Deadline(Duration::from_secs(1)));
+        dog.cancel(CancelReason::Shutdown);
+        assert_eq!(dog.tripped().await, Tripped::Deadline(Duration::from_secs(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_graver_reason_replaces_one_that_has_not_taken_effect() {
+        let dog = watchdog(RunLimits::default());
+        dog.cancel(CancelReason::Person);
+        dog.cancel(CancelReason::Shutdown);
+        dog.cancel(CancelReason::Replaced);
+        assert_eq!(dog.tripped().await, Tripped::Cancelled(CancelReason::Shutdown));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lane_and_the_stall_before_execution_have_limits_of_their_own() {
+        let dog = Watchdog::new(Arc::new(SystemClock), seconds(4));
+        assert_eq!(dog.tripped().await, Tripped::Lane(Duration::from_secs(4)));
+        let dog = watchdog(RunLimits { pre_execution: seconds(3), ..RunLimits::default() });
+        dog.entered(Phase::Context);
+        assert_eq!(dog.tripped().await, Tripped::PreExecution(Duration::from_secs(3)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancel_wakes_whoever_waits() {
+        let dog = Arc::new(watchdog(RunLimits::default()));
+        let waiting = tokio::spawn({
+            let dog = Arc::clone(&dog);
+            async move { dog.guard(std::future::pending::<()>()).await }
+        });
+        tokio::task::yield_now().await;
+        dog.cancel(CancelReason::Person);
+        assert_eq!(waiting.await.unwrap(), Err(Tripped::Cancelled(CancelReason::Person)));
+    }
+}

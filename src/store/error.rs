@@ -1,0 +1,58 @@
+//! What can go wrong with the database.
+
+use std::path::PathBuf;
+
+/// A failed call of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file cannot be opened as a database.
+    #[error("failed to open the database {path}")]
+    Open {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// It was written by a newer version.
+    #[error(
+        "the database {path} has schema {found}, and this is punctual {version}, which knows \
+         schemas up to {known}: use a newer punctual"
+    )]
+    Newer {
+        /// Which one.
+        path: PathBuf,
+        /// The schema it has.
+        found: i64,
+        /// The newest one known here.
+        known: i64,
+        /// This binary's version.
+        version: &'static str,
+    },
+    /// A migration failed; nothing was changed.
+    #[error("failed to bring the database {path} to schema {to}")]
+    Migrate {
+        /// Which one.
+        path: PathBuf,
+        /// The schema aimed at.
+        to: i64,
+        /// Why.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// A statement failed.
+    #[error("failed to read or write the database")]
+    Sql(#[from] rusqlite::Error),
+    /// The commit that would have recorded it failed.
+    #[error("failed to commit to the database: {0}")]
+    Commit(String),
+    /// The writer is gone: the process is shutting down.
+    #[error("the database writer has stopped")]
+    Stopped,
+    /// There is no database yet.
+    #[error("there is no database at {0} yet: nothing has run")]
+    Missing(PathBuf),
+    /// A query was refused or ran into a limit.
+    #[error("{0}")]
+    Query(String),
+}

@@ -1,0 +1,46 @@
+//! Bringing a database to this version's schema, one numbered file at a time.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::error::StoreError;
+
+/// Each file takes the schema from its index to the next number.
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001.sql")];
+
+/// The schema this version writes.
+pub(super) const SCHEMA: i64 = MIGRATIONS.len() as i64;
+
+/// Applies what is missing; all of it or, on any error, nothing.
+pub(super) fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    check(db, path)?;
+    let failed = |source| StoreError::Migrate { path: path.to_owned(), to: SCHEMA, source };
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    // Read again inside the lock: another process may have migrated while this one waited.
+    let found = version(&tx).map_err(failed)?;
+    for (sql, number) in MIGRATIONS.iter().zip(1..).skip(usize::try_from(found).unwrap_or(0)) {
+        tx.execute_batch(sql).map_err(failed)?;
+        tx.pragma_update(None, "user_version", number).map_err(failed)?;
+    }
+    tx.commit().map_err(failed)
+}
+
+/// Refuses a database that a newer version wrote.
+pub(super) fn check(db: &Connection, path: &Path) -> Result<(), StoreError> {
+    let open = |source| StoreError::Open { path: path.to_owned(), source };
+    let found = version(db).map_err(open)?;
+    if found > SCHEMA {
+        return Err(StoreError::Newer {
+            path: path.to_owned(),
+            found,
+            known: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+        });
+    }
+    Ok(())
+}
+
+fn version(db: &Connection) -> rusqlite::Result<i64> {
+    db.pragma_query_value(None, "user_version", |row| row.get(0))
+}

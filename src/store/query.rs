@@ -1,0 +1,123 @@
+//! Plain SQL from people: read-only, bounded in time and rows.
+
+use std::time::Duration;
+
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::types::ValueRef;
+use serde_json::Value;
+
+use super::error::StoreError;
+use super::read::Reader;
+use crate::clock::{Clock, SystemClock};
+
+/// How far a query may go.
+#[derive(Debug, Clone, Copy)]
+pub struct QueryLimits {
+    /// Rows returned.
+    pub rows_max: usize,
+    /// Time spent.
+    pub time_max: Duration,
+}
+
+impl Default for QueryLimits {
+    /// Enough for any report, too little to fill a disk or hold a core for long.
+    fn default() -> Self {
+        Self { rows_max: 100_000, time_max: Duration::from_secs(30) }
+    }
+}
+
+/// The answer to a query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    /// Names of the columns.
+    pub columns: Vec<String>,
+    /// The rows; each as long as `columns`.
+    pub rows: Vec<Vec<Value>>,
+}
+
+/// Virtual-machine steps between two looks at the clock.
+const STEPS_BETWEEN_LOOKS: i32 = 10_000;
+
+impl Reader {
+    /// Runs one `SELECT` (or `EXPLAIN`, `WITH`, `VALUES`) and returns its rows. Anything that
+    /// would write, attach another file or change the connection is refused before it runs.
+    pub fn query(&mut self, sql: &str, limits: QueryLimits) -> Result<Table, StoreError> {
+        let give_up_at = SystemClock.monotonic() + limits.time_max;
+        self.0.authorizer(Some(|context: AuthContext<'_>| may_read(context.action)))?;
+        self.0
+            .progress_handler(STEPS_BETWEEN_LOOKS, Some(move || SystemClock.monotonic() >= give_up_at))?;
+        let answer = self.rows_of(sql, limits.rows_max);
+        self.0.progress_handler(0, None::<fn() -> bool>)?;
+        self.0.authorizer(None::<fn(AuthContext<'_>) -> Authorization>)?;
+        answer.map_err(|error| explain(error, limits))
+    }
+
+    fn rows_of(&self, sql: &str, rows_max: usize) -> Result<Table, StoreError> {
+        let mut statement = self.0.prepare(sql)?;
+        if !statement.readonly() {
+            return Err(StoreError::Query("only reading is allowed here".into()));
+        }
+        let columns: Vec<String> = statement.column_names().map(Into::into).collect();
+        let mut rows = Vec::new();
+        let mut cursor = statement.query([])?;
+        while let Some(row) = cursor.next()? {
+            if rows.len() == rows_max {
+                return Err(StoreError::Query(format!("more than {rows_max} rows: add a LIMIT")));
+            }
+            rows.push(
+                (0..columns.len()).map(|n| row.get_ref(n).map(json)).collect::<Result<_, _>>()?,
+            );
+        }
+        Ok(Table { columns, rows })
+    }
+}
+
+fn may_read(action: AuthAction<'_>) -> Authorization {
+    match action {
+        AuthAction::Select
+        | AuthAction::Read { .. }
+        | AuthAction::Recursive
+        | AuthAction::Function { .. } => Authorization::Allow,
+        // Looking at the schema is reading; setting anything is not.
+        AuthAction::Pragma { pragma_name, pragma_value: None | Some(_) }
+            if matches!(pragma_name, "table_info" | "table_xinfo" | "table_list" | "index_list") =>
+        {
+            Authorization::Allow
+        }
+        _ => Authorization::Deny,
+    }
+}
+
+fn json(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => number.into(),
+        ValueRef::Real(number) => number.into(),
+        ValueRef::Text(text) => String::from_utf8_lossy(text).into(),
+        ValueRef::Blob(bytes) => format!("<{} bytes>", bytes.len()).into(),
+    }
+}
+
+fn explain(error: StoreError, limits: QueryLimits) -> StoreError {
+    use rusqlite::ErrorCode::{AuthorizationForStatementDenied, OperationInterrupted};
+    match error {
+        StoreError::Sql(rusqlite::Error::SqliteFailure(failure, words)) => {
+            StoreError::Query(match failure.code {
+                AuthorizationForStatementDenied => "only reading is allowed here".into(),
+                OperationInterrupted => format!("stopped after {:?}", limits.time_max),
+                _ => words.unwrap_or_else(|| failure.to_string()),
+            })
+        }
+        StoreError::Sql(rusqlite::Error::SqlInputError { msg, sql, offset, .. }) => {
+            let column = usize::try_from(offset).unwrap_or(0) + 1;
+            let denied = msg.starts_with("not authorized") || msg.contains("prohibited");
+            if denied {
+                StoreError::Query("only reading is allowed here".into())
+            } else {
+                StoreError::Query(format!("{msg} (at character {column} of `{sql}`)"))
+            }
+        }
+        StoreError::Sql(error) => StoreError::Query(error.to_string()),
+        other => other,
+    }
+}

@@ -1,0 +1,307 @@
+//! Reading: the rows that the verbs show. Never writes, and works while `serve` does.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
+use serde::Serialize;
+
+use super::error::StoreError;
+use super::record::{
+    AttemptRecord, CleanupRecord, RunRecord, StepRecord, ToolsRecord, UsageRecord,
+};
+use super::{instant, migrate};
+use crate::run::{Failure, State};
+
+/// A read-only connection.
+#[derive(Debug)]
+pub struct Reader(pub(super) Connection);
+
+/// Which runs.
+#[derive(Debug, Clone, Default)]
+pub struct RunFilter {
+    /// Of this job only.
+    pub job: Option<String>,
+    /// In this state only.
+    pub state: Option<State>,
+    /// Recorded at or after this.
+    pub since: Option<Timestamp>,
+    /// At most so many, newest first.
+    pub limit: u32,
+}
+
+/// Which slots.
+#[derive(Debug, Clone, Default)]
+pub struct SlotFilter {
+    /// Of this job only.
+    pub job: Option<String>,
+    /// Due at or after this.
+    pub since: Option<Timestamp>,
+    /// At most so many, newest first.
+    pub limit: u32,
+}
+
+/// A job as the ledger knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JobSummary {
+    /// Its id.
+    pub job: String,
+    /// State of its last run.
+    pub last_state: Option<String>,
+    /// When that run was recorded.
+    pub last_queued_at: Option<String>,
+    /// Failed runs since the last success.
+    pub consecutive_failures: i64,
+    /// When its `every` grid began.
+    pub every_anchor: Option<String>,
+}
+
+/// A slot, with the contract's columns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SlotSummary {
+    /// The job.
+    pub job: String,
+    /// The first (or only) instant.
+    pub due_at: String,
+    /// The last one.
+    pub due_until: String,
+    /// How many.
+    pub slots: i64,
+    /// What was decided.
+    pub decision: String,
+    /// Why.
+    pub reason: Option<String>,
+    /// The run it started.
+    pub run_id: Option<String>,
+    /// When it was decided.
+    pub decided_at: String,
+    /// How late that was.
+    pub late_ms: i64,
+}
+
+impl Reader {
+    /// Opens the database at `path` for reading.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        if !path.exists() {
+            return Err(StoreError::Missing(path.to_owned()));
+        }
+        let failed = |source| StoreError::Open { path: path.to_owned(), source };
+        #[expect(clippy::disallowed_methods, reason = "this is the store")]
+        let db = Connection::open_with_flags(
+            path,
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )
+        .map_err(failed)?;
+        db.busy_timeout(std::time::Duration::from_secs(5)).map_err(failed)?;
+        migrate::check(&db, path)?;
+        Ok(Self(db))
+    }
+
+    /// Runs, newest first.
+    pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRecord>, StoreError> {
+        let ids: Vec<String> = self
+            .0
+            .prepare(
+                "SELECT run_id FROM runs
+                 WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR state = ?2)
+                   AND (?3 IS NULL OR queued_at >= ?3)
+                 ORDER BY queued_at DESC, run_id DESC LIMIT ?4",
+            )?
+            .query_map(
+                params![
+                    filter.job,
+                    filter.state.map(State::as_str),
+                    filter.since.map(instant::text),
+                    filter.limit
+                ],
+                |row| row.get(0),
+            )?
+            .collect::<Result<_, _>>()?;
+        ids.iter().filter_map(|id| self.run(id).transpose()).collect()
+    }
+
+    /// The runs whose id begins with `prefix`, at most `limit`.
+    pub fn run_ids(&self, prefix: &str, limit: u32) -> Result<Vec<String>, StoreError> {
+        // The end of the range: every id is of a–z and 0–9, which sort before `~`.
+        Ok(self
+            .0
+            .prepare(
+                "SELECT run_id FROM runs WHERE run_id >= ?1 AND run_id < ?1 || '~'
+                 ORDER BY run_id LIMIT ?2",
+            )?
+            .query_map(params![prefix, limit], |row| row.get(0))?
+            .collect::<Result<_, _>>()?)
+    }
+
+    /// One run with everything that is known of it.
+    pub fn run(&self, run_id: &str) -> Result<Option<RunRecord>, StoreError> {
+        let run = self
+            .0
+            .prepare_cached("SELECT * FROM runs WHERE run_id = ?1")?
+            .query_row([run_id], run_from)
+            .optional()?;
+        let Some(mut run) = run else { return Ok(None) };
+        run.attempts = self.attempts(run_id)?;
+        if let Some(cleanup) = &mut run.cleanup {
+            cleanup.steps = self.cleanup_steps(run_id)?;
+        }
+        Ok(Some(run))
+    }
+
+    fn attempts(&self, run_id: &str) -> Result<Vec<AttemptRecord>, StoreError> {
+        Ok(self
+            .0
+            .prepare_cached(
+                "SELECT model, state, error_kind, started_at, duration_ms, idle_window_ms, idle_rule
+                 FROM attempts WHERE run_id = ?1 ORDER BY n",
+            )?
+            .query_map([run_id], |row| {
+                Ok(AttemptRecord {
+                    model: row.get(0)?,
+                    state: row.get(1)?,
+                    error_kind: row.get(2)?,
+                    started_at: row.get(3)?,
+                    duration_ms: row.get(4)?,
+                    idle_window_ms: row.get(5)?,
+                    idle_rule: row.get(6)?,
+                })
+            })?
+            .collect::<Result<_, _>>()?)
+    }
+
+    fn cleanup_steps(&self, run_id: &str) -> Result<Vec<StepRecord>, StoreError> {
+        Ok(self
+            .0
+            .prepare_cached(
+                "SELECT step, outcome, duration_ms, detail FROM cleanups WHERE run_id = ?1 ORDER BY n",
+            )?
+            .query_map([run_id], |row| {
+                Ok(StepRecord {
+                    step: row.get(0)?,
+                    outcome: row.get(1)?,
+                    duration_ms: row.get(2)?,
+                    detail: row.get(3)?,
+                })
+            })?
+            .collect::<Result<_, _>>()?)
+    }
+
+    /// Slots, newest first.
+    pub fn slots(&self, filter: &SlotFilter) -> Result<Vec<SlotSummary>, StoreError> {
+        Ok(self
+            .0
+            .prepare(
+                "SELECT job, due_at, due_until, slots, decision, reason, run_id, decided_at, late_ms
+                 FROM slots
+                 WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR due_until >= ?2)
+                 ORDER BY due_at DESC, job LIMIT ?3",
+            )?
+            .query_map(params![filter.job, filter.since.map(instant::text), filter.limit], |row| {
+                Ok(SlotSummary {
+                    job: row.get(0)?,
+                    due_at: row.get(1)?,
+                    due_until: row.get(2)?,
+                    slots: row.get(3)?,
+                    decision: row.get(4)?,
+                    reason: row.get(5)?,
+                    run_id: row.get(6)?,
+                    decided_at: row.get(7)?,
+                    late_ms: row.get(8)?,
+                })
+            })?
+            .collect::<Result<_, _>>()?)
+    }
+
+    /// What the ledger knows of every job that is in the files.
+    pub fn jobs(&self) -> Result<Vec<JobSummary>, StoreError> {
+        Ok(self
+            .0
+            .prepare(
+                "SELECT v.job, v.last_state, v.consecutive_failures, j.every_anchor,
+                        (SELECT queued_at FROM runs r WHERE r.job = v.job
+                         ORDER BY r.queued_at DESC LIMIT 1)
+                 FROM v1_jobs v JOIN jobs j USING (job) WHERE v.removed_at IS NULL ORDER BY v.job",
+            )?
+            .query_map([], |row| {
+                Ok(JobSummary {
+                    job: row.get(0)?,
+                    last_state: row.get(1)?,
+                    consecutive_failures: row.get(2)?,
+                    every_anchor: row.get(3)?,
+                    last_queued_at: row.get(4)?,
+                })
+            })?
+            .collect::<Result<_, _>>()?)
+    }
+}
+
+fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    let error = failure_from(row)?;
+    let reply: Option<String> = row.get("reply")?;
+    Ok(RunRecord {
+        run_id: row.get("run_id")?,
+        job: row.get("job")?,
+        trigger: row.get("trigger")?,
+        due_at: row.get("due_at")?,
+        attempt: row.get("attempt")?,
+        state: row.get("state")?,
+        queued_at: row.get("queued_at")?,
+        started_at: row.get("started_at")?,
+        finished_at: row.get("finished_at")?,
+        duration_ms: row.get("duration_ms")?,
+        late_ms: row.get("late_ms")?,
+        session_id: row.get("session_id")?,
+        model: row.get("model")?,
+        payloads: RunRecord::payloads(reply.as_deref(), error.as_ref()),
+        reply,
+        partial_text: row.get("partial_text")?,
+        error,
+        attempts: Vec::new(),
+        usage: UsageRecord {
+            input_tokens: row.get("input_tokens")?,
+            output_tokens: row.get("output_tokens")?,
+            usd: row.get("usd")?,
+        },
+        tools: ToolsRecord {
+            calls: row.get("tool_calls")?,
+            errors: row.get("tool_errors")?,
+            denied: row.get("denied_calls")?,
+        },
+        cleanup: cleanup_from(row)?,
+        checks: Vec::new(),
+        deliveries: Vec::new(),
+        exit_code: row.get("exit_code")?,
+        definition_hash: row.get("definition_hash")?,
+    })
+}
+
+fn failure_from(row: &Row<'_>) -> rusqlite::Result<Option<Failure>> {
+    let Some(kind) = row.get::<_, Option<String>>("error_kind")? else { return Ok(None) };
+    let word = |text: String| rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, text.into());
+    Ok(Some(Failure {
+        kind: kind.parse().map_err(word)?,
+        message: row.get::<_, Option<String>>("error_message")?.unwrap_or_default(),
+        limit: row
+            .get::<_, Option<String>>("limit_name")?
+            .map(|name| name.parse().map_err(word))
+            .transpose()?,
+        limit_ms: row.get::<_, Option<i64>>("limit_ms")?.and_then(|ms| u64::try_from(ms).ok()),
+        phase: row
+            .get::<_, Option<String>>("phase")?
+            .map(|phase| phase.parse().map_err(word))
+            .transpose()?,
+        retryable: row.get::<_, Option<bool>>("retryable")?.unwrap_or(false),
+    }))
+}
+
+fn cleanup_from(row: &Row<'_>) -> rusqlite::Result<Option<CleanupRecord>> {
+    let Some(outcome) = row.get("cleanup_outcome")? else { return Ok(None) };
+    let leaked: String = row.get("leaked")?;
+    Ok(Some(CleanupRecord {
+        outcome,
+        duration_ms: row.get::<_, Option<i64>>("cleanup_ms")?.unwrap_or(0),
+        steps: Vec::new(),
+        killed_processes: row.get("killed_processes")?,
+        leaked: serde_json::from_str(&leaked).unwrap_or_default(),
+    }))
+}

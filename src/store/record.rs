@@ -1,0 +1,148 @@
+//! The run object of the contract: what `run --json` and `show --json` print.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::run::Failure;
+
+/// One run with everything that is known of it. Every key is always there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Its id.
+    pub run_id: String,
+    /// Its job.
+    pub job: String,
+    /// What made it start.
+    pub trigger: String,
+    /// Its slot.
+    pub due_at: Option<String>,
+    /// 1 for the first.
+    pub attempt: u32,
+    /// Where it is in its life.
+    pub state: String,
+    /// When it was recorded.
+    pub queued_at: String,
+    /// When its clock started.
+    pub started_at: Option<String>,
+    /// When it was over, clean-up included.
+    pub finished_at: Option<String>,
+    /// From start to finish.
+    pub duration_ms: Option<i64>,
+    /// From its due time to its start.
+    pub late_ms: Option<i64>,
+    /// Its session.
+    pub session_id: String,
+    /// `provider/model` of the last attempt.
+    pub model: Option<String>,
+    /// What the model answered.
+    pub reply: Option<String>,
+    /// What it had said when it was cut.
+    pub partial_text: Option<String>,
+    /// What would be shown to people.
+    pub payloads: Vec<Payload>,
+    /// Why it did not succeed.
+    pub error: Option<Failure>,
+    /// Its model attempts.
+    pub attempts: Vec<AttemptRecord>,
+    /// Tokens and money.
+    pub usage: UsageRecord,
+    /// Its tool calls.
+    pub tools: ToolsRecord,
+    /// How its clean-up went; `null` until it ran.
+    pub cleanup: Option<CleanupRecord>,
+    /// The host's checks; none are built yet.
+    pub checks: Vec<Value>,
+    /// Its deliveries; none are built yet.
+    pub deliveries: Vec<Value>,
+    /// Exit code of a command job.
+    pub exit_code: Option<i32>,
+    /// The definition it ran under.
+    pub definition_hash: String,
+}
+
+/// A piece of what is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Payload {
+    /// `text` or `error`.
+    pub kind: String,
+    /// The words.
+    pub text: String,
+}
+
+/// One model attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AttemptRecord {
+    /// `provider/model`.
+    pub model: String,
+    /// Like a run's.
+    pub state: String,
+    /// Why it did not succeed.
+    pub error_kind: Option<String>,
+    /// When it began.
+    pub started_at: String,
+    /// How long it took.
+    pub duration_ms: Option<i64>,
+    /// The idle window of its requests in milliseconds; `null` is off.
+    pub idle_window_ms: Option<i64>,
+    /// The rule that gave it.
+    pub idle_rule: String,
+}
+
+/// Tokens and money; `null` is unknown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UsageRecord {
+    /// Prompt tokens.
+    pub input_tokens: Option<i64>,
+    /// Answer tokens.
+    pub output_tokens: Option<i64>,
+    /// US dollars.
+    pub usd: Option<f64>,
+}
+
+/// Tool calls in numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolsRecord {
+    /// All of them.
+    pub calls: i64,
+    /// Those that failed.
+    pub errors: i64,
+    /// Those that were refused.
+    pub denied: i64,
+}
+
+/// The clean-up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CleanupRecord {
+    /// `clean`, `forced`, `incomplete` or `timed_out`.
+    pub outcome: String,
+    /// How long all of it took.
+    pub duration_ms: i64,
+    /// Its steps.
+    pub steps: Vec<StepRecord>,
+    /// Processes that had to be signalled.
+    pub killed_processes: i64,
+    /// What is left.
+    pub leaked: Vec<String>,
+}
+
+/// One step of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// Its name.
+    pub step: String,
+    /// How it ended.
+    pub outcome: String,
+    /// How long it took.
+    pub duration_ms: i64,
+    /// What there is to say.
+    pub detail: Option<String>,
+}
+
+impl RunRecord {
+    /// What people are shown of it: the reply, or the error's words.
+    pub(super) fn payloads(reply: Option<&str>, error: Option<&Failure>) -> Vec<Payload> {
+        let text = reply.map(|text| Payload { kind: "text".into(), text: text.into() });
+        let error = error.map(|error| Payload { kind: "error".into(), text: error.message.clone() });
+        text.into_iter().chain(error).collect()
+    }
+}

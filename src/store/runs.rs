@@ -1,0 +1,286 @@
+//! The life of a run in the ledger: running, its work's end, its attempts, its terminal state.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, params};
+
+use super::error::StoreError;
+use super::{Store, instant};
+use crate::provider::Usage;
+use crate::run::{Cleanup, ErrorKind, Failure, Limit, Outcome, Phase, RunId, State, Work};
+
+/// A model attempt that begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptStart {
+    /// 1, 2, 3 … within the run.
+    pub n: u32,
+    /// `provider/model`.
+    pub model: String,
+    /// The idle window of its requests; `None` is off.
+    pub idle_window: Option<Duration>,
+    /// The rule of semantics §3 that gave the window.
+    pub idle_rule: &'static str,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttemptEnd {
+    /// Which one.
+    pub n: u32,
+    /// Like a run's.
+    pub state: State,
+    /// Why, if it did not succeed.
+    pub error_kind: Option<ErrorKind>,
+    /// How long it took.
+    pub duration: Duration,
+    /// Its tokens.
+    pub usage: Usage,
+    /// What it cost; `None` is unknown.
+    pub usd: Option<f64>,
+}
+
+/// A tool call that ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCallRow {
+    /// 1, 2, 3 … within the run.
+    pub n: u32,
+    /// The tool's name.
+    pub tool: String,
+    /// `ok`, `error`, `denied` or `timed_out`.
+    pub outcome: &'static str,
+    /// Its exit code, if it is a command.
+    pub exit_code: Option<i32>,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub duration: Duration,
+    /// What it returned, before any cut.
+    pub output_bytes: u64,
+}
+
+impl Store {
+    /// `queued` → `running`. The run's clock starts when this returns.
+    pub async fn start_run(
+        &self,
+        run_id: &RunId,
+        due_at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let run_id = run_id.clone();
+        self.writer
+            .transaction(move |db| {
+                db.prepare_cached(
+                    "UPDATE runs SET state = 'running', started_at = ?2, late_ms = ?3
+                     WHERE run_id = ?1 AND state = 'queued'",
+                )?
+                .execute(params![
+                    run_id.as_str(),
+                    instant::text(now),
+                    due_at.map(|due| instant::millis_between(due, now)),
+                ])
+                .map(drop)
+            })
+            .await
+    }
+
+    /// Records that an attempt begins.
+    pub async fn start_attempt(
+        &self,
+        run_id: &RunId,
+        attempt: AttemptStart,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let run_id = run_id.clone();
+        self.writer
+            .transaction(move |db| {
+                db.prepare_cached(
+                    "INSERT INTO attempts (run_id, n, model, state, started_at, idle_window_ms, idle_rule)
+                     VALUES (?1, ?2, ?3, 'running', ?4, ?5, ?6)",
+                )?
+                .execute(params![
+                    run_id.as_str(),
+                    attempt.n,
+                    attempt.model,
+                    instant::text(now),
+                    attempt.idle_window.map(instant::millis),
+                    attempt.idle_rule,
+                ])?;
+                db.prepare_cached("UPDATE runs SET model = ?2 WHERE run_id = ?1")?
+                    .execute(params![run_id.as_str(), attempt.model])
+                    .map(drop)
+            })
+            .await
+    }
+
+    /// Records how an attempt ended.
+    pub async fn end_attempt(&self, run_id: &RunId, end: AttemptEnd) -> Result<(), StoreError> {
+        let run_id = run_id.clone();
+        self.writer.transaction(move |db| set_attempt_end(db, &run_id, &end)).await
+    }
+
+    /// Records a tool call that ended.
+    pub async fn note_tool_call(&self, run_id: &RunId, call: ToolCallRow) -> Result<(), StoreError> {
+        let run_id = run_id.clone();
+        self.writer
+            .transaction(move |db| {
+                db.prepare_cached(
+                    "INSERT INTO tool_calls (run_id, n, tool, outcome, exit_code, started_at, duration_ms, output_bytes)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                )?
+                .execute(params![
+                    run_id.as_str(),
+                    call.n,
+                    call.tool,
+                    call.outcome,
+                    call.exit_code,
+                    instant::text(call.started_at),
+                    instant::millis(call.duration),
+                    i64::try_from(call.output_bytes).unwrap_or(i64::MAX),
+                ])
+                .map(drop)
+            })
+            .await
+    }
+
+    /// Records how the work ended, before any tidying, while the row stays `running` (semantics
+    /// §2). If the process dies now, the row is finished from this.
+    pub async fn record_work(
+        &self,
+        run_id: &RunId,
+        work: Work,
+        last_attempt: Option<AttemptEnd>,
+    ) -> Result<(), StoreError> {
+        let run_id = run_id.clone();
+        self.writer
+            .transaction(move |db| {
+                set_work(db, &run_id, &work)?;
+                last_attempt.map_or(Ok(()), |end| set_attempt_end(db, &run_id, &end))
+            })
+            .await
+    }
+
+    /// Records the clean-up and the terminal state that the work's end leads to. A run that was
+    /// already finished is left as it is.
+    pub async fn finish_run(
+        &self,
+        run_id: &RunId,
+        cleanup: Cleanup,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let run_id = run_id.clone();
+        self.writer.transaction(move |db| finish(db, &run_id, &cleanup, now)).await
+    }
+}
+
+/// What the work's end says, in columns. Also used when a row is finished after a crash.
+pub(super) fn set_work(db: &Connection, run_id: &RunId, work: &Work) -> rusqlite::Result<()> {
+    let (reply, partial) = match &work.outcome {
+        Outcome::Succeeded { reply } => (Some(reply), None),
+        Outcome::Ended { partial_text, .. } => (None, partial_text.as_ref()),
+    };
+    let failure = work.outcome.failure();
+    db.prepare_cached(
+        "UPDATE runs SET work_state = ?2, error_kind = ?3, error_message = ?4, limit_name = ?5,
+                         limit_ms = ?6, phase = ?7, retryable = ?8, reply = ?9, partial_text = ?10,
+                         tool_calls = ?11, tool_errors = ?12, denied_calls = ?13
+         WHERE run_id = ?1 AND state IN ('queued', 'running') AND work_state IS NULL",
+    )?
+    .execute(params![
+        run_id.as_str(),
+        work.outcome.state().as_str(),
+        failure.map(|failure| failure.kind.as_str()),
+        failure.map(|failure| &failure.message),
+        failure.and_then(|failure| failure.limit).map(Limit::as_str),
+        failure.and_then(Failure::limit_ms_column),
+        failure.and_then(|failure| failure.phase).map(Phase::as_str),
+        failure.map(|failure| failure.retryable),
+        reply,
+        partial,
+        work.tool_calls,
+        work.tool_errors,
+        work.denied_calls,
+    ])?;
+    Ok(())
+}
+
+fn set_attempt_end(db: &Connection, run_id: &RunId, end: &AttemptEnd) -> rusqlite::Result<()> {
+    let column = |tokens: Option<u64>| tokens.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+    db.prepare_cached(
+        "UPDATE attempts SET state = ?3, error_kind = ?4, duration_ms = ?5, input_tokens = ?6,
+                             output_tokens = ?7, cache_read_tokens = ?8, cache_write_tokens = ?9,
+                             usd = ?10
+         WHERE run_id = ?1 AND n = ?2",
+    )?
+    .execute(params![
+        run_id.as_str(),
+        end.n,
+        end.state.as_str(),
+        end.error_kind.map(ErrorKind::as_str),
+        instant::millis(end.duration),
+        column(end.usage.input_tokens),
+        column(end.usage.output_tokens),
+        column(end.usage.cache_read_tokens),
+        column(end.usage.cache_write_tokens),
+        end.usd,
+    ])?;
+    // Unknown stays NULL: sum() of no known value is NULL.
+    db.prepare_cached(
+        "UPDATE runs SET
+             input_tokens = (SELECT sum(input_tokens) FROM attempts WHERE run_id = ?1),
+             output_tokens = (SELECT sum(output_tokens) FROM attempts WHERE run_id = ?1),
+             usd = (SELECT CASE WHEN count(usd) = count(*) THEN sum(usd) END
+                    FROM attempts WHERE run_id = ?1)
+         WHERE run_id = ?1",
+    )?
+    .execute([run_id.as_str()])
+    .map(drop)
+}
+
+fn finish(
+    db: &Connection,
+    run_id: &RunId,
+    cleanup: &Cleanup,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let changed = db
+        .prepare_cached(
+            "UPDATE runs SET state = work_state, finished_at = ?2,
+                 duration_ms = CAST(round((julianday(?2) - julianday(coalesce(started_at, ?2))) * 86400000) AS INTEGER),
+                 cleanup_outcome = ?3, cleanup_ms = ?4, killed_processes = ?5, leaked = ?6
+             WHERE run_id = ?1 AND state IN ('queued', 'running') AND work_state IS NOT NULL",
+        )?
+        .execute(params![
+            run_id.as_str(),
+            instant::text(now),
+            cleanup.outcome().as_str(),
+            instant::millis(cleanup.duration),
+            cleanup.killed_processes,
+            serde_json::to_string(&cleanup.leaked).unwrap_or_default(),
+        ])?;
+    if changed == 0 {
+        return Ok(());
+    }
+    let mut insert = db.prepare_cached(
+        "INSERT INTO cleanups (run_id, n, step, outcome, started_at, duration_ms, detail)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?;
+    for (step, n) in cleanup.steps.iter().zip(1..) {
+        insert.execute(params![
+            run_id.as_str(),
+            n,
+            step.step,
+            step.outcome.as_str(),
+            instant::text(step.started_at),
+            instant::millis(step.duration),
+            step.detail,
+        ])?;
+    }
+    Ok(())
+}
+
+impl Failure {
+    fn limit_ms_column(&self) -> Option<i64> {
+        self.limit_ms.map(|millis| i64::try_from(millis).unwrap_or(i64::MAX))
+    }
+}

@@ -1,0 +1,309 @@
+//! The loop: ask, stream, call tools, ask again.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+
+use super::observe::{Observer, TurnEvent};
+use crate::clock::Clock;
+use crate::job::Masker;
+use crate::provider::{
+    AssistantTurn, Completion, Fault, FaultClass, Finish, Message, Provider, Request, StreamEvent,
+    ToolCall, Usage,
+};
+use crate::run::Phase;
+use crate::session::{Transcript, TranscriptError};
+use crate::tools::{ToolContext, ToolOutcome, ToolSet, Verdict};
+
+/// The same call with the same result, so many times in a row, is a loop.
+const REPEATS_MAX: u32 = 5;
+
+/// Tool results that enter the context are cut to this many characters, head and tail kept
+/// (semantics §7, for windows up to 100,000 tokens).
+const TOOL_RESULT_CHARS_MAX: usize = 16_000;
+
+/// How far a turn may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Model requests.
+    pub max_turns: u32,
+    /// Prompt and answer tokens together, as the provider counts them.
+    pub max_tokens: u64,
+}
+
+/// The model that answers now.
+#[derive(Clone)]
+pub struct Model {
+    /// Its id as the provider knows it.
+    pub name: String,
+    /// Upper bound of one answer in tokens.
+    pub max_output_tokens: Option<u32>,
+    /// Where it answers.
+    pub provider: Arc<dyn Provider>,
+}
+
+/// Counts of a turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Model requests.
+    pub requests: u32,
+    /// Tokens over all requests.
+    pub usage: Usage,
+    /// Tool calls.
+    pub tool_calls: u32,
+    /// Of these, failed.
+    pub tool_errors: u32,
+    /// Of these, refused.
+    pub denied_calls: u32,
+}
+
+/// Why a turn ended without an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum TurnEnd {
+    /// The request failed.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The answer was cut by the output limit.
+    #[error("the answer was cut off by the output limit")]
+    TruncatedReply,
+    /// The provider refused the content.
+    #[error("the provider refused to answer")]
+    ContentFilter,
+    /// The same call over and over.
+    #[error("`{tool}` was called {times} times in a row with the same arguments and result")]
+    ToolLoop {
+        /// Which tool.
+        tool: String,
+        /// How often.
+        times: u32,
+    },
+    /// Too many requests without an answer.
+    #[error("no answer after {0} model requests (limits.max_turns)")]
+    TurnLimit(u32),
+    /// Too many tokens.
+    #[error("{used} tokens used of {allowed} (limits.max_tokens)")]
+    Tokens {
+        /// What was used.
+        used: u64,
+        /// What was allowed.
+        allowed: u64,
+    },
+    /// The transcript cannot be written.
+    #[error(transparent)]
+    Transcript(#[from] TranscriptError),
+}
+
+/// A conversation with tools, kept outside the future that drives it.
+pub struct Turn {
+    system: String,
+    messages: Vec<Message>,
+    tools: ToolSet,
+    context: ToolContext,
+    bounds: Bounds,
+    transcript: Transcript,
+    masker: Arc<Masker>,
+    clock: Arc<dyn Clock>,
+    tally: Tally,
+    /// Answer text of the response that is streaming now.
+    streaming: String,
+    last_call: Option<(ToolCall, String)>,
+    repeats: u32,
+}
+
+impl Turn {
+    /// A turn that begins with `prompt`.
+    #[expect(clippy::too_many_arguments, reason = "each is a different part of a turn")]
+    pub async fn begin(
+        system: String,
+        prompt: String,
+        tools: ToolSet,
+        context: ToolContext,
+        bounds: Bounds,
+        mut transcript: Transcript,
+        masker: Arc<Masker>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, TurnEnd> {
+        let first = Message::User { text: prompt };
+        transcript.append(&first).await?;
+        Ok(Self {
+            system,
+            messages: vec![first],
+            tools,
+            context,
+            bounds,
+            transcript,
+            masker,
+            clock,
+            tally: Tally::default(),
+            streaming: String::new(),
+            last_call: None,
+            repeats: 0,
+        })
+    }
+
+    /// Asks `model` until it answers. Dropping the future cuts the turn: [`Turn::close`] then
+    /// completes the transcript.
+    pub async fn drive(&mut self, model: &Model, observer: &dyn Observer) -> Result<String, TurnEnd> {
+        loop {
+            self.check_bounds()?;
+            let completion = self.ask(model, observer).await?;
+            let said = completion.turn.clone();
+            self.transcript.append(&Message::Assistant(said.clone())).await?;
+            self.messages.push(Message::Assistant(said));
+            match completion.finish {
+                Finish::ToolCalls => self.call_tools(completion.turn, observer).await?,
+                Finish::Stop => {
+                    observer.entered(Phase::Output);
+                    return Ok(std::mem::take(&mut self.streaming));
+                }
+                Finish::Length => return Err(TurnEnd::TruncatedReply),
+                Finish::ContentFilter => return Err(TurnEnd::ContentFilter),
+            }
+        }
+    }
+
+    /// Completes the transcript: a call without a result gets one that says `why`. Returns how
+    /// many had none.
+    pub async fn close(&mut self, why: &str) -> Result<usize, TranscriptError> {
+        self.transcript.close(why).await
+    }
+
+    /// The counts so far.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Answer text of the response that was cut, or of the last one.
+    pub fn partial_text(&self) -> Option<String> {
+        (!self.streaming.is_empty()).then(|| self.masker.mask(&self.streaming).into_owned())
+    }
+
+    fn check_bounds(&self) -> Result<(), TurnEnd> {
+        if self.tally.requests >= self.bounds.max_turns {
+            return Err(TurnEnd::TurnLimit(self.bounds.max_turns));
+        }
+        let usage = self.tally.usage;
+        let used = usage.input_tokens.unwrap_or(0) + usage.output_tokens.unwrap_or(0);
+        if used > self.bounds.max_tokens {
+            return Err(TurnEnd::Tokens { used, allowed: self.bounds.max_tokens });
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self, model: &Model, observer: &dyn Observer) -> Result<Completion, TurnEnd> {
+        self.streaming.clear();
+        self.tally.requests += 1;
+        observer.entered(Phase::ModelCall);
+        observer.tell(TurnEvent::AssistantStart { request: self.tally.requests });
+        let request = Request {
+            model: model.name.clone(),
+            system: self.system.clone(),
+            messages: self.messages.clone(),
+            tools: self.tools.definitions(),
+            max_output_tokens: model.max_output_tokens,
+        };
+        let mut stream = model.provider.stream(&request).await?;
+        observer.opened();
+        while let Some(event) = stream.next().await {
+            let event = event.inspect_err(|fault| {
+                self.tally.usage = self.tally.usage.plus(fault.usage);
+            })?;
+            if event.is_progress() {
+                observer.pulse();
+            }
+            match event {
+                StreamEvent::Opened | StreamEvent::KeepAlive | StreamEvent::ToolFragment => {}
+                StreamEvent::Text(piece) => {
+                    observer.tell(TurnEvent::Text(&piece));
+                    self.streaming.push_str(&piece);
+                }
+                StreamEvent::Reasoning(piece) => observer.tell(TurnEvent::Reasoning(&piece)),
+                StreamEvent::Done(completion) => return Ok(self.take_in(*completion, observer)),
+            }
+        }
+        Err(Fault::new(FaultClass::IncompleteStream, "the stream ended without an answer").into())
+    }
+
+    fn take_in(&mut self, completion: Completion, observer: &dyn Observer) -> Completion {
+        self.streaming.clone_from(&completion.turn.text);
+        self.tally.usage = self.tally.usage.plus(completion.usage);
+        observer.tell(TurnEvent::AssistantEnd {
+            text: &completion.turn.text,
+            input_tokens: self.tally.usage.input_tokens,
+            output_tokens: self.tally.usage.output_tokens,
+        });
+        completion
+    }
+
+    async fn call_tools(&mut self, said: AssistantTurn, observer: &dyn Observer) -> Result<(), TurnEnd> {
+        observer.entered(Phase::Tool);
+        for call in said.tool_calls {
+            let outcome = self.call_one(&call, observer).await;
+            let content = cut(&self.masker.mask(&outcome.content));
+            let result = Message::ToolResult {
+                call_id: call.id.clone(),
+                name: call.name.clone(),
+                content: content.clone(),
+                is_error: outcome.verdict != Verdict::Ok,
+            };
+            self.transcript.append(&result).await?;
+            self.messages.push(result);
+            self.refuse_loops(call, content)?;
+        }
+        Ok(())
+    }
+
+    async fn call_one(&mut self, call: &ToolCall, observer: &dyn Observer) -> ToolOutcome {
+        self.tally.tool_calls += 1;
+        let (n, tool) = (self.tally.tool_calls, call.name.as_str());
+        observer.tell(TurnEvent::ToolStart { n, tool, arguments: &call.arguments });
+        let (started_at, start) = (self.clock.wall(), self.clock.monotonic());
+        let outcome = self.tools.call(call, &self.context).await;
+        match outcome.verdict {
+            Verdict::Ok => {}
+            Verdict::Denied => self.tally.denied_calls += 1,
+            Verdict::Error | Verdict::TimedOut => self.tally.tool_errors += 1,
+        }
+        let duration = self.clock.monotonic() - start;
+        observer.tell(TurnEvent::ToolEnd { n, tool, outcome: &outcome, started_at, duration });
+        outcome
+    }
+
+    fn refuse_loops(&mut self, call: ToolCall, result: String) -> Result<(), TurnEnd> {
+        let same = self.last_call.as_ref().is_some_and(|(last, last_result)| {
+            last.name == call.name && last.arguments == call.arguments && *last_result == result
+        });
+        self.repeats = if same { self.repeats + 1 } else { 1 };
+        if self.repeats >= REPEATS_MAX {
+            return Err(TurnEnd::ToolLoop { tool: call.name, times: self.repeats });
+        }
+        self.last_call = Some((call, result));
+        Ok(())
+    }
+}
+
+/// `text`, or its head and tail with the cut stated.
+fn cut(text: &str) -> String {
+    let length = text.chars().count();
+    if length <= TOOL_RESULT_CHARS_MAX {
+        return text.to_owned();
+    }
+    let half = TOOL_RESULT_CHARS_MAX / 2;
+    let head: String = text.chars().take(half).collect();
+    let tail: String = text.chars().skip(length - half).collect();
+    format!("{head}\n[… {} characters cut …]\n{tail}", length - 2 * half)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_results_keep_head_and_tail_and_say_what_is_missing() {
+        let text = format!("{}{}", "a".repeat(20_000), "é".repeat(20_000));
+        let short = cut(&text);
+        assert!(short.starts_with("aaa") && short.ends_with("ééé"));
+        assert!(short.contains("[… 24000 characters cut …]"));
+        assert_eq!(cut("short"), "short");
+    }
+}

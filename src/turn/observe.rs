@@ -1,0 +1,69 @@
+//! What a turn tells those who watch it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::run::Phase;
+use crate::tools::ToolOutcome;
+
+/// Watches a turn. Calls must not block: a turn never waits for its watchers.
+pub trait Observer: Send + Sync {
+    /// The turn has come to `phase`.
+    fn entered(&self, phase: Phase);
+
+    /// The head of the model's response is here.
+    fn opened(&self);
+
+    /// A sign of progress: a piece of text, of reasoning, of a tool call.
+    fn pulse(&self);
+
+    /// Something to show.
+    fn tell(&self, event: TurnEvent<'_>);
+}
+
+/// Something to show.
+#[derive(Debug)]
+pub enum TurnEvent<'a> {
+    /// A request is on its way.
+    AssistantStart {
+        /// 1 for the first request of the turn.
+        request: u32,
+    },
+    /// A piece of the answer.
+    Text(&'a str),
+    /// A piece of reasoning.
+    Reasoning(&'a str),
+    /// An answer is complete.
+    AssistantEnd {
+        /// Its text.
+        text: &'a str,
+        /// Tokens of the turn so far: prompt and answer.
+        input_tokens: Option<u64>,
+        /// Answer tokens of the turn so far.
+        output_tokens: Option<u64>,
+    },
+    /// A tool call begins.
+    ToolStart {
+        /// 1 for the first call of the turn.
+        n: u32,
+        /// Its name.
+        tool: &'a str,
+        /// Its arguments.
+        arguments: &'a Map<String, Value>,
+    },
+    /// It ended.
+    ToolEnd {
+        /// Which one.
+        n: u32,
+        /// Its name.
+        tool: &'a str,
+        /// How.
+        outcome: &'a ToolOutcome,
+        /// When it began.
+        started_at: Timestamp,
+        /// How long it took.
+        duration: Duration,
+    },
+}
