@@ -68,7 +68,9 @@ pub fn idle_window(input: IdleInput) -> IdleWindow {
         }
         (None, RunTimeout::Unlimited) => off(IdleRule::Unlimited),
         (None, RunTimeout::After(run)) if scheduled && is_near => of(IdleRule::Scheduled, run),
-        (None, RunTimeout::After(run)) if scheduled => of(IdleRule::Scheduled, run.min(SCHEDULED_MAX)),
+        (None, RunTimeout::After(run)) if scheduled => {
+            of(IdleRule::Scheduled, run.min(SCHEDULED_MAX))
+        }
         (None, RunTimeout::After(run)) => of(IdleRule::Manual, run.min(OTHERWISE_MAX)),
         (None, RunTimeout::Unset) => match input.agent {
             Some(agent) => of(IdleRule::Agent, agent.min(OTHERWISE_MAX)),

@@ -82,8 +82,13 @@ impl Progress<'_> {
                 }),
             ),
             TurnEvent::ToolStart { n, tool, arguments } => {
-                let shown = self.masker.mask(&Value::Object(arguments.clone()).to_string()).into_owned();
-                (Stream::Tool, EventPhase::Start, json!({ "n": n, "tool": tool, "arguments": shown }))
+                let shown =
+                    self.masker.mask(&Value::Object(arguments.clone()).to_string()).into_owned();
+                (
+                    Stream::Tool,
+                    EventPhase::Start,
+                    json!({ "n": n, "tool": tool, "arguments": shown }),
+                )
             }
             TurnEvent::ToolEnd { n, tool, outcome, duration, .. } => (
                 Stream::Tool,

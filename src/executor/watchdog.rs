@@ -182,6 +182,11 @@ impl Watchdog {
         self.changed.notify_one();
     }
 
+    /// Whether the run still waits for its lanes.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state().stage, Stage::Lane(_))
+    }
+
     /// The last phase.
     pub fn phase(&self) -> Option<Phase> {
         self.state().phase
@@ -298,7 +303,10 @@ impl Tripped {
             .retryable(),
             Self::Provider(limit) => Failure::new(
                 ErrorKind::ProviderTimeout,
-                format!("the provider sent no response within {}", humantime::format_duration(limit)),
+                format!(
+                    "the provider sent no response within {}",
+                    humantime::format_duration(limit)
+                ),
             )
             .by_limit(Limit::Provider, Some(limit))
             .retryable(),
@@ -347,14 +355,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn progress_restarts_the_window_and_the_deadline_stands() {
-        let dog = watchdog(RunLimits { deadline: seconds(10), idle: seconds(2), ..RunLimits::default() });
+        let dog =
+            watchdog(RunLimits { deadline: seconds(10), idle: seconds(2), ..RunLimits::default() });
         assert_eq!(dog.guard(drip(&dog, 5)).await, Ok(()));
-        assert_eq!(dog.guard(drip(&dog, 50)).await, Err(Tripped::Deadline(Duration::from_secs(10))));
+        assert_eq!(
+            dog.guard(drip(&dog, 50)).await,
+            Err(Tripped::Deadline(Duration::from_secs(10)))
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn silence_after_progress_is_idle_and_a_tool_is_not_silence() {
-        let dog = watchdog(RunLimits { deadline: seconds(60), idle: seconds(2), ..RunLimits::default() });
+        let dog =
+            watchdog(RunLimits { deadline: seconds(60), idle: seconds(2), ..RunLimits::default() });
         dog.entered(Phase::Tool);
         let tool = tokio::time::sleep(Duration::from_secs(20));
         assert_eq!(dog.guard(tool).await, Ok(()));

@@ -75,7 +75,8 @@ pub fn decide(job: JobView<'_>, now: Timestamp) -> Plan {
         let fresh = in_time(job, in_time_from, now);
         let stale_until = fresh.first().map_or(newest, |&first| before(first));
         slots.extend(misfires(job, stale_until, now, &fresh));
-        let mut active = job.active_runs + slots.iter().filter(|slot| slot.trigger.is_some()).count();
+        let mut active =
+            job.active_runs + slots.iter().filter(|slot| slot.trigger.is_some()).count();
         for due_at in fresh {
             let slot = on_time(job, due_at, active);
             active += usize::from(slot.trigger.is_some());
@@ -83,11 +84,19 @@ pub fn decide(job: JobView<'_>, now: Timestamp) -> Plan {
         }
         decided_until = newest;
     }
-    Plan { slots, decided_until, next_due: job.schedule.next_after(decided_until.max(now)).map(|due| due.at) }
+    Plan {
+        slots,
+        decided_until,
+        next_due: job.schedule.next_after(decided_until.max(now)).map(|due| due.at),
+    }
 }
 
 /// How long after `due_at` a misfire may still start (contract, `catchup_window`).
-pub fn catchup_window(schedule: &Schedule, configured: Option<Duration>, due_at: Timestamp) -> Duration {
+pub fn catchup_window(
+    schedule: &Schedule,
+    configured: Option<Duration>,
+    due_at: Timestamp,
+) -> Duration {
     configured.unwrap_or_else(|| match schedule.next_after(due_at) {
         Some(next) => (distance(due_at, next.at) / 2).clamp(WINDOW_MIN, WINDOW_MAX),
         None => WINDOW_MAX,
@@ -127,8 +136,14 @@ fn start_unless_overlapping(
 
 /// The instants in (`decided_until`, `up_to`], all of them misfires: the newest may be caught up,
 /// unless one of the `fresh` slots, which are in time, stands for it.
-fn misfires(job: JobView<'_>, up_to: Timestamp, now: Timestamp, fresh: &[Timestamp]) -> Vec<PlannedSlot> {
-    let Some(newest) = job.schedule.prev_at_or_before(up_to).filter(|&at| at > job.decided_until) else {
+fn misfires(
+    job: JobView<'_>,
+    up_to: Timestamp,
+    now: Timestamp,
+    fresh: &[Timestamp],
+) -> Vec<PlannedSlot> {
+    let Some(newest) = job.schedule.prev_at_or_before(up_to).filter(|&at| at > job.decided_until)
+    else {
         return Vec::new();
     };
     if !job.enabled {
@@ -156,7 +171,12 @@ fn misfires(job: JobView<'_>, up_to: Timestamp, now: Timestamp, fresh: &[Timesta
 }
 
 /// One counted row for every instant in (`decided_until`, `up_to`]; none if there are none.
-fn range(job: JobView<'_>, up_to: Timestamp, decision: SlotDecision, reason: Reason) -> Vec<PlannedSlot> {
+fn range(
+    job: JobView<'_>,
+    up_to: Timestamp,
+    decision: SlotDecision,
+    reason: Reason,
+) -> Vec<PlannedSlot> {
     let first = job.schedule.next_after(job.decided_until).map(|due| due.at);
     let last = job.schedule.prev_at_or_before(up_to);
     match (first, last) {

@@ -36,10 +36,11 @@ impl State {
     /// Whether a run may go from `self` to `next`. The whole state machine is this match.
     pub const fn may_become(self, next: Self) -> bool {
         match (self, next) {
-            (Self::Queued, Self::Running) => true,
-            // A run may end while it still waits for a lane: cancelled, interrupted, or the
+            // A run may also end while it still waits for a lane: cancelled, interrupted, or the
             // lane's own limit.
-            (Self::Queued, Self::Failed | Self::Cancelled | Self::Interrupted) => true,
+            (Self::Queued, Self::Running | Self::Failed | Self::Cancelled | Self::Interrupted) => {
+                true
+            }
             (Self::Running, next) => next.is_terminal(),
             _ => false,
         }

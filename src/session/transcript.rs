@@ -221,7 +221,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut transcript = transcript(dir.path()).await;
         transcript.append(&Message::User { text: "go".into() }).await.unwrap();
-        let calls = AssistantTurn { tool_calls: vec![call("a"), call("b")], ..AssistantTurn::default() };
+        let calls =
+            AssistantTurn { tool_calls: vec![call("a"), call("b")], ..AssistantTurn::default() };
         transcript.append(&Message::Assistant(calls)).await.unwrap();
         let done = Message::ToolResult {
             call_id: "a".into(),

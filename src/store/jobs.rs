@@ -74,7 +74,12 @@ fn adopt(db: &Connection, job: &JobRow, now: &str) -> rusqlite::Result<JobMemory
              FROM jobs WHERE job = ?1",
         )?
         .query_row([&job.job], |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<String>>(2)?, row.get(3)?))
+            Ok((
+                row.get::<_, String>(0)?,
+                row.get::<_, String>(1)?,
+                row.get::<_, Option<String>>(2)?,
+                row.get(3)?,
+            ))
         })
         .optional()?;
     if let Some((hash, effective)) = &job.definition {

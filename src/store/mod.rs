@@ -65,10 +65,11 @@ impl Store {
 
     /// Folds the write-ahead log back into the database, as far as readers allow it.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
-        self.writer.outside_transaction(|db| {
-            db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-        })
-        .await
+        self.writer
+            .outside_transaction(|db| {
+                db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+            })
+            .await
     }
 }
 

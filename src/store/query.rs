@@ -44,8 +44,10 @@ impl Reader {
     pub fn query(&mut self, sql: &str, limits: QueryLimits) -> Result<Table, StoreError> {
         let give_up_at = SystemClock.monotonic() + limits.time_max;
         self.0.authorizer(Some(|context: AuthContext<'_>| may_read(context.action)))?;
-        self.0
-            .progress_handler(STEPS_BETWEEN_LOOKS, Some(move || SystemClock.monotonic() >= give_up_at))?;
+        self.0.progress_handler(
+            STEPS_BETWEEN_LOOKS,
+            Some(move || SystemClock.monotonic() >= give_up_at),
+        )?;
         let answer = self.rows_of(sql, limits.rows_max);
         self.0.progress_handler(0, None::<fn() -> bool>)?;
         self.0.authorizer(None::<fn(AuthContext<'_>) -> Authorization>)?;
@@ -80,7 +82,10 @@ fn may_read(action: AuthAction<'_>) -> Authorization {
         | AuthAction::Function { .. } => Authorization::Allow,
         // Looking at the schema is reading; setting anything is not.
         AuthAction::Pragma { pragma_name, pragma_value: None | Some(_) }
-            if matches!(pragma_name, "table_info" | "table_xinfo" | "table_list" | "index_list") =>
+            if matches!(
+                pragma_name,
+                "table_info" | "table_xinfo" | "table_list" | "index_list"
+            ) =>
         {
             Authorization::Allow
         }

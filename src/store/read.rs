@@ -277,7 +277,9 @@ fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
 
 fn failure_from(row: &Row<'_>) -> rusqlite::Result<Option<Failure>> {
     let Some(kind) = row.get::<_, Option<String>>("error_kind")? else { return Ok(None) };
-    let word = |text: String| rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, text.into());
+    let word = |text: String| {
+        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, text.into())
+    };
     Ok(Some(Failure {
         kind: kind.parse().map_err(word)?,
         message: row.get::<_, Option<String>>("error_message")?.unwrap_or_default(),

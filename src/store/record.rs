@@ -142,7 +142,8 @@ impl RunRecord {
     /// What people are shown of it: the reply, or the error's words.
     pub(super) fn payloads(reply: Option<&str>, error: Option<&Failure>) -> Vec<Payload> {
         let text = reply.map(|text| Payload { kind: "text".into(), text: text.into() });
-        let error = error.map(|error| Payload { kind: "error".into(), text: error.message.clone() });
+        let error =
+            error.map(|error| Payload { kind: "error".into(), text: error.message.clone() });
         text.into_iter().chain(error).collect()
     }
 }

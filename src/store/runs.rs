@@ -120,7 +120,11 @@ impl Store {
     }
 
     /// Records a tool call that ended.
-    pub async fn note_tool_call(&self, run_id: &RunId, call: ToolCallRow) -> Result<(), StoreError> {
+    pub async fn note_tool_call(
+        &self,
+        run_id: &RunId,
+        call: ToolCallRow,
+    ) -> Result<(), StoreError> {
         let run_id = run_id.clone();
         self.writer
             .transaction(move |db| {

@@ -143,7 +143,11 @@ impl Turn {
 
     /// Asks `model` until it answers. Dropping the future cuts the turn: [`Turn::close`] then
     /// completes the transcript.
-    pub async fn drive(&mut self, model: &Model, observer: &dyn Observer) -> Result<String, TurnEnd> {
+    pub async fn drive(
+        &mut self,
+        model: &Model,
+        observer: &dyn Observer,
+    ) -> Result<String, TurnEnd> {
         loop {
             self.check_bounds()?;
             let completion = self.ask(model, observer).await?;
@@ -235,7 +239,11 @@ impl Turn {
         completion
     }
 
-    async fn call_tools(&mut self, said: AssistantTurn, observer: &dyn Observer) -> Result<(), TurnEnd> {
+    async fn call_tools(
+        &mut self,
+        said: AssistantTurn,
+        observer: &dyn Observer,
+    ) -> Result<(), TurnEnd> {
         observer.entered(Phase::Tool);
         for call in said.tool_calls {
             let outcome = self.call_one(&call, observer).await;

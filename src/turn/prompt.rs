@@ -105,8 +105,11 @@ mod tests {
     #[test]
     fn variables_are_filled_in() {
         assert_eq!(
-            render("{{ vars.region }}: {{ slot.start }} to {{ slot.end }} ({{ due_at }})\n", &variables())
-                .unwrap(),
+            render(
+                "{{ vars.region }}: {{ slot.start }} to {{ slot.end }} ({{ due_at }})\n",
+                &variables()
+            )
+            .unwrap(),
             "EU: 2026-11-29T09:00:00.000Z to 2026-11-30T09:00:00.000Z (2026-11-30T09:00:00.000Z)\n"
         );
     }
@@ -115,7 +118,13 @@ mod tests {
     fn an_unknown_name_is_an_error_and_a_loop_has_an_end() {
         assert!(render("{{ vars.regoin }}", &variables()).is_err());
         assert!(render("{{ nothing }}", &variables()).is_err());
-        assert!(render("{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}", &variables()).is_err());
+        assert!(
+            render(
+                "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}",
+                &variables()
+            )
+            .is_err()
+        );
         assert!(check_template("{{ due_at").is_err());
         assert!(check_template("plain { text }").is_ok());
     }

@@ -1,0 +1,243 @@
+//! The waiting half of the daemon: the loop, and the hands that carry out what it decides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::control::{Reply, answer_all};
+use super::dispatcher::{Command, Event, Launch, Scheduling};
+use super::housekeeping::Housekeeping;
+use super::open::Daemon;
+use super::socket;
+use crate::clock::Deadline;
+use crate::executor::Executor;
+use crate::job::JobId;
+use crate::store::Recorded;
+
+/// Events that may wait. The loop takes microseconds for one; whoever has to wait here waits for
+/// that long.
+const EVENTS_MAX: usize = 1024;
+
+/// After the grace, runs are cut and tidied; a process that would not die by then is left to its
+/// supervisor, and its row to the next start.
+const TIDY_AFTER_GRACE: Duration = Duration::from_millis(1500);
+
+/// How a daemon came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// Nothing was left to do.
+    Quietly,
+    /// The grace, or what was left of it, ran out with runs still being tidied.
+    OutOfGrace,
+    /// A second signal.
+    AtOnce,
+}
+
+/// How far the stop has come.
+enum Stop {
+    NotAsked,
+    /// Until the grace is over.
+    Grace(Deadline),
+    /// Until the tidying is cut.
+    Tidy(Deadline),
+}
+
+impl Daemon {
+    /// Serves until it is stopped. `events` is another way in for whoever embeds it.
+    pub async fn serve(mut self, listener: UnixListener) -> std::io::Result<Stopped> {
+        let (sender, mut events) = mpsc::channel(EVENTS_MAX);
+        let executor = Arc::clone(&self.executor);
+        let lanes = {
+            let executor = Arc::clone(&executor);
+            Arc::new(move || executor.lanes.view())
+        };
+        let desk = tokio::spawn(answer_all(
+            listener,
+            sender.clone(),
+            executor.bus.clone(),
+            executor.store.clone(),
+            lanes,
+        ));
+        let housekeeping = Housekeeping::start(executor.store.clone()).await;
+        let mut signals = Signals::listen(self.dispatcher.scheduling())?;
+        let mut stop = Stop::NotAsked;
+
+        // The first step decides what was missed while nobody looked.
+        let mut event = Some(Event::Woke);
+        let stopped = 'serving: loop {
+            let now = self.executor.clock.wall();
+            for command in
+                event.take().map(|event| self.dispatcher.step(event, now)).unwrap_or_default()
+            {
+                if matches!(command, Command::Exit) {
+                    break 'serving Stopped::Quietly;
+                }
+                carry_out(&executor, &sender, command);
+            }
+            let wait = self.dispatcher.wait_at_most(self.executor.clock.wall());
+            event = tokio::select! {
+                biased;
+                signal = signals.next() => match signal {
+                    Signal::Stop => match self.on_signal(&mut stop) {
+                        Some(event) => Some(event),
+                        None => break Stopped::AtOnce,
+                    },
+                    Signal::Reload => {
+                        tracing::warn!("reloading is not supported yet: restart to take over changes");
+                        None
+                    }
+                },
+                () = stop.limit().wait() => match stop {
+                    Stop::Grace(_) => {
+                        stop = Stop::Tidy(self.in_from_now(TIDY_AFTER_GRACE));
+                        Some(Event::GraceOver)
+                    }
+                    Stop::NotAsked | Stop::Tidy(_) => break Stopped::OutOfGrace,
+                },
+                event = events.recv() => event,
+                () = tokio::time::sleep(wait) => Some(Event::Woke),
+            };
+        };
+        housekeeping.stop().await;
+        desk.abort();
+        socket::remove(&self.executor.config.state_dir);
+        tracing::info!(how = ?stopped, "stopped");
+        Ok(stopped)
+    }
+
+    /// Listens on the control socket. Apart from [`Daemon::serve`], so that whoever starts it
+    /// knows that it can be reached.
+    pub fn listen(&self) -> std::io::Result<UnixListener> {
+        socket::listen(&self.executor.config.state_dir)
+    }
+
+    /// The first signal begins the grace; `None` for the second.
+    fn on_signal(&self, stop: &mut Stop) -> Option<Event> {
+        match stop {
+            Stop::NotAsked => {
+                let grace = self.executor.config.scheduler.shutdown_grace;
+                tracing::info!(grace = %humantime::format_duration(grace), "stopping");
+                *stop = Stop::Grace(self.in_from_now(grace));
+                Some(Event::Stop)
+            }
+            Stop::Grace(_) | Stop::Tidy(_) => None,
+        }
+    }
+
+    fn in_from_now(&self, length: Duration) -> Deadline {
+        let now: Instant = self.executor.clock.monotonic();
+        Deadline::after(now, length)
+    }
+}
+
+impl Stop {
+    fn limit(&self) -> Deadline {
+        match self {
+            Self::NotAsked => Deadline::NEVER,
+            Self::Grace(until) | Self::Tidy(until) => *until,
+        }
+    }
+}
+
+/// What the process is asked to do from outside.
+enum Signal {
+    Stop,
+    Reload,
+}
+
+struct Signals {
+    terminate: unix::Signal,
+    interrupt: Option<unix::Signal>,
+    hangup: unix::Signal,
+}
+
+impl Signals {
+    /// Ctrl-C belongs to the verb that waits for its run, where there is one: it cancels the run.
+    fn listen(scheduling: Scheduling) -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: match scheduling {
+                Scheduling::On => Some(signal(SignalKind::interrupt())?),
+                Scheduling::Off => None,
+            },
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        let interrupt = async {
+            match &mut self.interrupt {
+                Some(interrupt) => interrupt.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::Stop,
+            _ = interrupt => Signal::Stop,
+            _ = self.hangup.recv() => Signal::Reload,
+        }
+    }
+}
+
+fn carry_out(executor: &Arc<Executor>, events: &mpsc::Sender<Event>, command: Command) {
+    match command {
+        Command::Record { job, slots, launch, next_due } => {
+            let (executor, events) = (Arc::clone(executor), events.clone());
+            tokio::spawn(async move {
+                record(&executor, &events, &job, slots, launch.map(|it| *it), next_due).await;
+            });
+        }
+        // Whoever asked may be gone.
+        Command::Answer(answer, reply) => drop(answer.send(*reply)),
+        Command::Cancel(watchdog, reason) => watchdog.cancel(reason),
+        Command::Exit => unreachable!("the loop ends on it"),
+    }
+}
+
+/// Record, then act: nothing of a run happens before its rows are on the disk, and nothing at all
+/// if the ledger had decided that slot before.
+async fn record(
+    executor: &Executor,
+    events: &mpsc::Sender<Event>,
+    job: &JobId,
+    slots: Vec<crate::store::SlotRow>,
+    launch: Option<Launch>,
+    next_due: Option<jiff::Timestamp>,
+) {
+    let now = crate::clock::to_millis(executor.clock.wall());
+    for slot in &slots {
+        tracing::debug!(%job, due_at = %slot.due_at, slots = slot.slots, decision = %slot.decision,
+            reason = slot.reason.map(crate::plan::Reason::as_str), "slot decided");
+    }
+    let run = launch.as_ref().map(|launch| launch.run.clone());
+    let recorded = executor.store.decide(job, slots, run, next_due, now).await;
+    let Some(Launch { ticket, watchdog, answer, .. }) = launch else {
+        if let Err(error) = recorded {
+            tracing::error!(%job, %error, "could not record what was decided about a slot");
+        }
+        return;
+    };
+    let reply = match &recorded {
+        Ok(Recorded::New) => Reply::Accepted { run_id: ticket.run_id.to_string() },
+        Ok(Recorded::AlreadyDecided) => {
+            tracing::warn!(%job, due_at = ?ticket.due_at, "the ledger has decided this slot before");
+            Reply::refused("overlap", "the ledger has decided this slot before".into())
+        }
+        Err(error) => {
+            tracing::error!(%job, %error, "could not record a run, so it does not start");
+            Reply::refused("internal", format!("the run could not be recorded: {error}"))
+        }
+    };
+    if let Some(answer) = answer {
+        drop(answer.send(reply));
+    }
+    if matches!(recorded, Ok(Recorded::New)) {
+        executor.drive(&ticket, &watchdog).await;
+    }
+    // The loop is gone only when the process is.
+    drop(events.send(Event::RunEnded(ticket.run_id)).await);
+}

@@ -1,0 +1,212 @@
+//! The tidying after a run: bounded steps, each with its outcome.
+//!
+//! The budget belongs to the clean-up alone; no deadline of the run takes it away. A step that is
+//! out of time is left behind and named, and the next one still gets its chance.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::clock::{Clock, Deadline, to_millis};
+use crate::process::Household;
+use crate::run::{Cleanup, CleanupStep, StepOutcome};
+use crate::turn::Turn;
+
+/// What is kept back of the budget for the steps after the processes, so that a tree that does
+/// not die cannot take the transcript's time.
+const RESERVED: Duration = Duration::from_secs(2);
+
+/// Collects the steps.
+pub(super) struct Tidying {
+    clock: Arc<dyn Clock>,
+    started: Instant,
+    budget: Deadline,
+    cleanup: Cleanup,
+}
+
+/// How one step went.
+struct Done {
+    outcome: StepOutcome,
+    detail: Option<String>,
+}
+
+impl Done {
+    fn clean() -> Self {
+        Self { outcome: StepOutcome::Clean, detail: None }
+    }
+
+    fn with(outcome: StepOutcome, detail: impl Into<String>) -> Self {
+        Self { outcome, detail: Some(detail.into()) }
+    }
+}
+
+impl Tidying {
+    /// Begins with `budget` for everything.
+    pub(super) fn begin(clock: Arc<dyn Clock>, budget: Duration) -> Self {
+        let started = clock.monotonic();
+        let cleanup = Cleanup {
+            steps: Vec::new(),
+            duration: Duration::ZERO,
+            killed_processes: 0,
+            leaked: Vec::new(),
+        };
+        Self { clock, started, budget: Deadline::after(started, budget), cleanup }
+    }
+
+    /// The model's stream was closed when the turn's future was dropped; `cut` says that it was
+    /// still open then.
+    pub(super) async fn model_stream(&mut self, stream: ModelStream) {
+        let done = match stream {
+            ModelStream::Ended => Done::clean(),
+            ModelStream::Cut => Done::with(StepOutcome::Forced, "closed before its end"),
+        };
+        self.step("model_stream", Duration::ZERO, async { done }).await;
+    }
+
+    /// Ends every process of the run.
+    pub(super) async fn processes(&mut self, household: &Household, grace: Duration) {
+        let left = self.budget.remaining(self.clock.monotonic()).unwrap_or(Duration::MAX);
+        let grace = grace.min(left.saturating_sub(RESERVED));
+        let end = self
+            .step("processes", RESERVED, async {
+                let end = household.end_all(grace).await;
+                let done = if !end.left.is_empty() {
+                    let names: Vec<_> = end.left.iter().map(ToString::to_string).collect();
+                    Done::with(
+                        StepOutcome::Incomplete,
+                        format!("still alive: {}", names.join(", ")),
+                    )
+                } else if end.killed > 0 {
+                    Done::with(StepOutcome::Forced, format!("ended {} processes", end.killed))
+                } else {
+                    Done::clean()
+                };
+                (done, end)
+            })
+            .await;
+        match end {
+            Some(end) => {
+                self.cleanup.killed_processes += end.killed;
+                self.cleanup.leaked.extend(end.left.iter().map(|left| format!("process {left}")));
+            }
+            None => self.cleanup.leaked.push("processes that did not end in time".into()),
+        }
+    }
+
+    /// Completes the transcript.
+    pub(super) async fn transcript(&mut self, turn: Option<&mut Turn>, why: &str) {
+        let Some(turn) = turn else { return };
+        let flushed = self
+            .step("transcript", Duration::ZERO, async {
+                match turn.close(why).await {
+                    Ok(0) => Done::clean(),
+                    Ok(open) => {
+                        Done::with(StepOutcome::Forced, format!("{open} calls had no result"))
+                    }
+                    Err(error) => Done::with(StepOutcome::Incomplete, error.to_string()),
+                }
+            })
+            .await;
+        if flushed.is_none() {
+            self.cleanup.leaked.push("an unfinished transcript".into());
+        }
+    }
+
+    /// Removes a workspace that was made for the run.
+    pub(super) async fn workspace(&mut self, made: Option<&Path>) {
+        let Some(path) = made else { return };
+        let removed = self
+            .step("workspace", Duration::ZERO, async {
+                match tokio::fs::remove_dir_all(path).await {
+                    Ok(()) => Done::clean(),
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Done::clean(),
+                    Err(error) => Done::with(StepOutcome::Incomplete, error.to_string()),
+                }
+            })
+            .await;
+        if removed.is_none() || path.exists() {
+            self.cleanup.leaked.push(format!("workspace {}", path.display()));
+        }
+    }
+
+    /// Gives the lanes back.
+    pub(super) async fn lane<T>(&mut self, permits: Option<T>) {
+        let Some(permits) = permits else { return };
+        self.step("lane", Duration::ZERO, async {
+            drop(permits);
+            Done::clean()
+        })
+        .await;
+    }
+
+    /// What there is to store.
+    pub(super) fn end(mut self) -> Cleanup {
+        self.cleanup.duration = self.clock.monotonic() - self.started;
+        self.cleanup
+    }
+
+    /// Runs one step within what is left of the budget, less `reserved`; `None` if it was cut.
+    async fn step<T>(
+        &mut self,
+        name: &'static str,
+        reserved: Duration,
+        work: impl Future<Output = T>,
+    ) -> Option<T::Value>
+    where
+        T: StepEnd,
+    {
+        let (started_at, start) = (self.clock.wall(), self.clock.monotonic());
+        let left = self.budget.remaining(start).unwrap_or(Duration::MAX).saturating_sub(reserved);
+        // `timeout` polls the work once before it looks at the time: a step that has nothing to
+        // wait for is done even when the budget is used up.
+        let ended = tokio::time::timeout(left, work).await.ok().map(StepEnd::split);
+        let (done, value) = match ended {
+            Some((done, value)) => (done, Some(value)),
+            None => (Done::with(StepOutcome::TimedOut, "cut by the clean-up's budget"), None),
+        };
+        self.record(name, done, started_at, start);
+        value
+    }
+
+    fn record(&mut self, step: &'static str, done: Done, started_at: Timestamp, start: Instant) {
+        self.cleanup.steps.push(CleanupStep {
+            step,
+            outcome: done.outcome,
+            started_at: to_millis(started_at),
+            duration: self.clock.monotonic() - start,
+            detail: done.detail,
+        });
+    }
+}
+
+/// Whether the model's stream was open when the turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ModelStream {
+    /// It had ended, or none was open.
+    Ended,
+    /// It was cut.
+    Cut,
+}
+
+/// What a step gives back, beside how it went.
+trait StepEnd {
+    type Value;
+    fn split(self) -> (Done, Self::Value);
+}
+
+impl StepEnd for Done {
+    type Value = ();
+    fn split(self) -> (Done, ()) {
+        (self, ())
+    }
+}
+
+impl<V> StepEnd for (Done, V) {
+    type Value = V;
+    fn split(self) -> (Done, V) {
+        self
+    }
+}

@@ -1,0 +1,138 @@
+//! The models of the configuration, ready to be asked.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::config::{Api, Config, ProviderConfig};
+use crate::job::{ModelRef, SecretError, SecretSource};
+use crate::provider::{
+    Anthropic, Endpoint, Locality, Ollama, OpenAi, Provider, Script, Scripted, http_client,
+};
+use crate::turn::Model;
+
+/// A model that cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// No such provider. (Job files are checked for this when they are loaded.)
+    #[error("no provider `{0}` is configured")]
+    UnknownProvider(String),
+    /// Its key cannot be read.
+    #[error("the key of provider `{provider}` cannot be read: {source}")]
+    Key {
+        /// The provider.
+        provider: String,
+        /// Why.
+        #[source]
+        source: SecretError,
+    },
+    /// Its address is not one.
+    #[error("`{url}` is no address: {reason}")]
+    Address {
+        /// What was configured.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// Its script cannot be read.
+    #[error("the script {path} cannot be used: {reason}")]
+    Script {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// All models of a configuration.
+#[derive(Debug)]
+pub struct Models {
+    client: reqwest::Client,
+    providers: HashMap<String, ProviderConfig>,
+}
+
+/// A model with what the limits of its requests depend on.
+pub(super) struct Resolved {
+    pub(super) model: Model,
+    pub(super) timeout: Option<Duration>,
+    pub(super) first_token_timeout: Option<Duration>,
+    pub(super) locality: Locality,
+    pub(super) price: Option<crate::config::Price>,
+}
+
+impl Models {
+    /// The models of `config`. No connection is made.
+    pub fn new(config: &Config) -> Self {
+        let providers = config.providers.iter().map(|(id, it)| (id.clone(), it.clone())).collect();
+        Self { client: http_client(), providers }
+    }
+
+    /// The keys of all providers, by name, as far as they can be read now: what must never be
+    /// stored or shown.
+    pub fn secrets(&self) -> impl Iterator<Item = (String, SecretString)> {
+        self.providers.iter().filter_map(|(id, provider)| {
+            Some((format!("key of {id}"), provider.api_key.as_ref()?.read(env).ok()?))
+        })
+    }
+
+    /// `wanted`, ready to be asked.
+    pub(super) fn resolve(&self, wanted: &ModelRef) -> Result<Resolved, ModelError> {
+        let config = self
+            .providers
+            .get(&wanted.provider)
+            .ok_or_else(|| ModelError::UnknownProvider(wanted.provider.clone()))?;
+        let of_model = config.models.get(&wanted.model);
+        Ok(Resolved {
+            model: Model {
+                name: wanted.model.clone(),
+                max_output_tokens: of_model.and_then(|model| model.max_output_tokens),
+                provider: self.provider(&wanted.provider, config)?,
+            },
+            timeout: config.timeout,
+            first_token_timeout: config.first_token_timeout,
+            locality: Locality::of(
+                config.base_url.as_deref().unwrap_or(""),
+                &wanted.provider,
+                &wanted.model,
+            ),
+            price: of_model.and_then(|model| model.price),
+        })
+    }
+
+    fn provider(&self, id: &str, config: &ProviderConfig) -> Result<Arc<dyn Provider>, ModelError> {
+        if let Api::Script(path) = &config.api {
+            let failed = |reason: String| ModelError::Script { path: path.clone(), reason };
+            let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+            let script = Script::parse(&text).map_err(|error| failed(error.to_string()))?;
+            return Ok(Arc::new(Scripted::new(script)));
+        }
+        let endpoint = endpoint(id, config)?;
+        let client = self.client.clone();
+        Ok(match &config.api {
+            Api::OpenAi => Arc::new(OpenAi::new(client, endpoint)),
+            Api::Anthropic => Arc::new(Anthropic::new(client, endpoint)),
+            Api::Ollama => Arc::new(Ollama::new(client, endpoint)),
+            Api::Script(_) => unreachable!("a script has no endpoint and was taken above"),
+        })
+    }
+}
+
+fn endpoint(id: &str, config: &ProviderConfig) -> Result<Endpoint, ModelError> {
+    let text = config.base_url.as_deref().unwrap_or("");
+    let base_url = text.parse().map_err(|error: url::ParseError| ModelError::Address {
+        url: text.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let read = |source: &SecretSource| {
+        source.read(env).map_err(|source| ModelError::Key { provider: id.to_owned(), source })
+    };
+    Ok(Endpoint::new(base_url, config.api_key.as_ref().map(read).transpose()?))
+}
+
+/// The process's own environment.
+pub(super) fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
