@@ -10,7 +10,8 @@
 use chrono::{DateTime as ChronoTime, Datelike as _, NaiveDate, Timelike as _, Utc};
 use jiff::civil::{Date, DateTime};
 
-use super::field::{Field, Unit, WEEKDAYS};
+use super::field::Field;
+use super::unit::{Unit, WEEKDAYS};
 
 /// The years that are asked of the engine directly.
 const ENGINE_YEARS: std::ops::RangeInclusive<i16> = 1971..=2099;

@@ -9,7 +9,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::calendar::{Calendar, DayJoin};
-use super::field::{Field, Piece, Unit};
+use super::field::Field;
+use super::unit::{Piece, Unit};
 
 /// No expression that a person writes is longer, and errors quote it whole.
 const TEXT_BYTES_MAX: usize = 512;

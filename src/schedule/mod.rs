@@ -6,8 +6,8 @@
 //!
 //! The rules where clocks change: a fixed local time in a gap is due once, at the first instant
 //! after it ([`Gap`]); in a fold at its first pass ([`Fold`]); an expression whose minute or hour
-//! starts with `*` follows elapsed time. They live in `local.rs`; the cron dialect in `expr.rs`
-//! and `field.rs`; the `cron` crate behind `calendar.rs` never hears of a zone.
+//! starts with `*` follows elapsed time. They live in `local.rs`; the cron dialect in `expr.rs`,
+//! `field.rs` and `unit.rs`; the `cron` crate behind `calendar.rs` never hears of a zone.
 
 mod at;
 mod calendar;
@@ -18,7 +18,9 @@ mod field;
 mod local;
 mod rule;
 mod stretch;
+mod unit;
 mod zone;
+mod zones;
 
 pub use at::{AtError, parse_at};
 pub use due::{DstNote, Due};
@@ -26,4 +28,5 @@ pub use every::EveryError;
 pub use expr::{CronError, CronExpr};
 pub use local::{Fold, Gap};
 pub use rule::Schedule;
-pub use zone::{Zone, ZoneChoice, ZoneError, Zones};
+pub use zone::{Zone, ZoneError};
+pub use zones::{ZoneChoice, Zones};

@@ -11,10 +11,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::zone::Zone;
 
-/// Two changes further apart than this cannot show the same local time: no clock was ever moved
-/// by more than a day and a bit.
-const REPEAT_MAX: SignedDuration = SignedDuration::from_hours(48);
-
 const TICK: SignedDuration = SignedDuration::from_nanos(1);
 
 /// Instants with one offset.
@@ -78,23 +74,11 @@ impl Stretch {
 impl Start {
     /// `None` at the very first instant there is, before which no clock showed anything.
     fn new(zone: &Zone, at: Timestamp) -> Option<Self> {
-        let mut unseen = end_of_stretch_before(zone, at)?;
-        for change in zone.rules().preceding(at) {
-            if at.duration_since(change.timestamp()) > REPEAT_MAX {
-                break;
-            }
-            if let Some(shown) = end_of_stretch_before(zone, change.timestamp()) {
-                unseen = unseen.max(shown);
-            }
-        }
+        let before = zone.rules().to_offset(at.checked_sub(TICK).ok()?);
+        // Days lie between any two changes of a zone, so only the last one matters here.
+        let unseen = before.to_datetime(at);
         Some(Self { at, local: zone.rules().to_datetime(at), unseen })
     }
-}
-
-/// What the local clock would have shown at `at` without the change.
-fn end_of_stretch_before(zone: &Zone, at: Timestamp) -> Option<DateTime> {
-    let offset = zone.rules().to_offset(at.checked_sub(TICK).ok()?);
-    Some(offset.to_datetime(at))
 }
 
 /// Cut towards the past, so that a fraction never makes an instant look later.
