@@ -1,5 +1,32 @@
 //! Expression and zone → next and previous due instant.
+//!
+//! Pure arithmetic: no clock is read here, nothing waits, and the only files are those of the
+//! zone database ([`Zones`]), which is opened once and handed in. Next, previous and the number
+//! of due instants in between are found directly; nothing is enumerated that can be computed.
+//!
+//! The rules where clocks change: a fixed local time in a gap is due once, at the first instant
+//! after it ([`Gap`]); in a fold at its first pass ([`Fold`]); an expression whose minute or hour
+//! starts with `*` follows elapsed time. They live in `local.rs`; the cron dialect in `expr.rs`,
+//! `field.rs` and `unit.rs`; the `cron` crate behind `calendar.rs` never hears of a zone.
 
-/// A compiled schedule. (Being written.)
-#[derive(Debug, Clone)]
-pub struct Schedule;
+mod at;
+mod calendar;
+mod due;
+mod every;
+mod expr;
+mod field;
+mod local;
+mod rule;
+mod stretch;
+mod unit;
+mod zone;
+mod zones;
+
+pub use at::{AtError, parse_at};
+pub use due::{DstNote, Due};
+pub use every::EveryError;
+pub use expr::{CronError, CronExpr};
+pub use local::{Fold, Gap};
+pub use rule::Schedule;
+pub use zone::{Zone, ZoneError};
+pub use zones::{ZoneChoice, Zones};

@@ -1,0 +1,132 @@
+//! `at = "…"`: one instant, with an offset or as a local time of a zone.
+
+use jiff::civil::DateTime;
+use jiff::tz::AmbiguousOffset;
+use jiff::{SignedDuration, Timestamp};
+
+use super::zone::Zone;
+use crate::clock::to_millis;
+
+/// Why a text is not an instant.
+#[derive(Debug, thiserror::Error)]
+pub enum AtError {
+    /// Not a date and a time.
+    #[error("`{text}` is not a date and time (such as 2027-01-01T09:00, or with an offset)")]
+    Malformed {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        source: Option<jiff::Error>,
+    },
+    /// A date alone does not say when.
+    #[error("`{text}` has no time of day (write {text}T09:00)")]
+    DateOnly {
+        /// What was written.
+        text: String,
+    },
+    /// A zone in brackets would contradict the zone beside it.
+    #[error("`{text}` carries a zone in brackets (write it as `timezone`)")]
+    Bracketed {
+        /// What was written.
+        text: String,
+    },
+}
+
+/// The longest form has an offset and nanoseconds.
+const TEXT_CHARS_MAX: usize = 40;
+
+/// Reads RFC 3339 with an offset, or a local time in `zone`, to the millisecond.
+///
+/// A local time that a clock change jumps over is the first instant after the gap; one that comes
+/// twice is its first pass.
+pub fn parse_at(text: &str, zone: &Zone) -> Result<Timestamp, AtError> {
+    let text = text.trim();
+    let shown: String = text.chars().take(TEXT_CHARS_MAX).collect();
+    if shown.len() < text.len() || !text.is_ascii() || text.len() < "2027-01-01".len() {
+        return Err(AtError::Malformed { text: shown, source: None });
+    }
+    if text.contains('[') {
+        return Err(AtError::Bracketed { text: shown });
+    }
+    let (date, rest) = text.split_at("2027-01-01".len());
+    if rest.is_empty() {
+        let parsed = date.parse::<jiff::civil::Date>();
+        parsed.map_err(|source| AtError::Malformed { text: shown, source: Some(source) })?;
+        return Err(AtError::DateOnly { text: date.to_owned() });
+    }
+    let malformed = |source| AtError::Malformed { text: shown.clone(), source };
+    if !rest.starts_with(['T', 't', ' ']) {
+        return Err(malformed(None));
+    }
+    let instant = if rest.contains(['Z', 'z', '+', '-']) {
+        text.parse::<Timestamp>()
+    } else {
+        text.parse::<DateTime>().and_then(|local| first_instant(zone, local))
+    };
+    instant.map(to_millis).map_err(|source| malformed(Some(source)))
+}
+
+fn first_instant(zone: &Zone, local: DateTime) -> Result<Timestamp, jiff::Error> {
+    let rules = zone.rules();
+    match rules.to_ambiguous_timestamp(local).offset() {
+        AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(local),
+        AmbiguousOffset::Fold { before, .. } => before.to_timestamp(local),
+        AmbiguousOffset::Gap { after, .. } => {
+            // With the offset that holds after the change, the instant lies before it.
+            let early = after.to_timestamp(local)?;
+            let within = early.checked_sub(SignedDuration::from_nanos(1))?;
+            let change = rules.following(within).next();
+            Ok(change.map_or(early, |change| change.timestamp()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{ZoneChoice, Zones};
+
+    fn parsed(text: &str, zone: &str) -> Result<String, String> {
+        let zone = Zones::open(ZoneChoice::Bundled).unwrap().get(zone).unwrap();
+        parse_at(text, &zone).map(|at| at.to_string()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn instants_are_read_with_an_offset_or_in_the_zone() {
+        for (text, zone, expected) in [
+            ("2027-01-01T09:00", "Europe/Berlin", "2027-01-01T08:00:00Z"),
+            ("2027-01-01 09:00:30", "Europe/Berlin", "2027-01-01T08:00:30Z"),
+            ("2027-01-01T09:00Z", "Europe/Berlin", "2027-01-01T09:00:00Z"),
+            ("2027-01-01T09:00:00.1239-05:00", "Europe/Berlin", "2027-01-01T14:00:00.123Z"),
+            ("2027-01-01 09:00:00+05:30", "UTC", "2027-01-01T03:30:00Z"),
+            ("2026-03-08T02:30", "America/New_York", "2026-03-08T07:00:00Z"),
+            ("2026-03-08T02:00", "America/New_York", "2026-03-08T07:00:00Z"),
+            ("2026-11-01T01:30", "America/New_York", "2026-11-01T05:30:00Z"),
+            ("2011-12-30T12:00", "Pacific/Apia", "2011-12-30T10:00:00Z"),
+            ("2026-10-04T02:15", "Australia/Lord_Howe", "2026-10-03T15:30:00Z"),
+        ] {
+            assert_eq!(parsed(text, zone).as_deref(), Ok(expected), "{text} {zone}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_an_instant_is_refused() {
+        for (text, part) in [
+            ("", "is not a date and time"),
+            ("tomorrow", "is not a date and time"),
+            ("2027-02-30T09:00", "is not a date and time"),
+            ("2027-02-30", "is not a date and time"),
+            ("2027-01-01T25:00", "is not a date and time"),
+            ("2027-01-01X09:00", "is not a date and time"),
+            ("2027-01-01T09:00 5", "is not a date and time"),
+            ("2027-01-01T09:00+99:00", "is not a date and time"),
+            ("2027-01-01", "has no time of day"),
+            ("2027-01-01T09:00[Europe/Berlin]", "carries a zone in brackets"),
+            ("2027-01-01T09:00:00.000000000000000000000000000Z", "is not a date and time"),
+            ("２０２７-01-01T09:00", "is not a date and time"),
+        ] {
+            let error = parsed(text, "UTC").expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}
