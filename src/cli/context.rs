@@ -37,7 +37,12 @@ impl Context {
 
     /// The configuration and what is doubtful about it.
     pub(super) fn config_with_warnings(&self) -> Result<(Config, Vec<Problem>), Failed> {
-        config::load(&self.sources).map_err(|problems| Failed::usage(report(&problems)))
+        self.load().map_err(|problems| Failed::usage(report(&problems)))
+    }
+
+    /// The configuration with what is doubtful about it, or everything that is wrong with it.
+    pub(super) fn load(&self) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
+        config::load(&self.sources)
     }
 
     /// The configuration and the jobs; broken files are in the set's `invalid`.

@@ -54,6 +54,11 @@ impl Reader {
         answer.map_err(|error| explain(error, limits))
     }
 
+    /// SQLite's own quick look at the file: `ok`, or what is damaged.
+    pub fn quick_check(&self) -> Result<String, StoreError> {
+        Ok(self.0.pragma_query_value(None, "quick_check", |row| row.get(0))?)
+    }
+
     fn rows_of(&self, sql: &str, rows_max: usize) -> Result<Table, StoreError> {
         let mut statement = self.0.prepare(sql)?;
         if !statement.readonly() {

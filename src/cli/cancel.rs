@@ -1,0 +1,48 @@
+//! `cancel JOB|RUN`: end what runs.
+
+use super::context::{Context, Named};
+use super::output::{self, Done, Failed};
+use super::serve::runtime;
+use crate::daemon::{Client, ControlError, Reply, Request, Target};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A job's id (all its active runs), or the beginning of a run's
+    what: String,
+    /// Print for programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn cancel(context: &Context, args: &Args) -> Done {
+    let (config, jobs) = context.jobs()?;
+    let history = Context::history(&config)?;
+    let target = match Context::named(&args.what, &jobs, history.as_ref())? {
+        Named::Job(job) => Target::Job(job),
+        Named::Run(run_id) => Target::Run(run_id),
+    };
+    let reply = runtime()?.block_on(async {
+        let mut client = Client::connect(&config.state_dir).await?;
+        client.ask(&Request::Cancel { target }).await?;
+        client.next().await
+    });
+    let run_ids = match reply {
+        Ok(Some(Reply::Cancelled { run_ids })) => run_ids,
+        Ok(Some(Reply::Refused { message, .. })) => return Err(Failed::refused(message)),
+        // Nobody holds the state folder, so nothing runs.
+        Err(ControlError::NotRunning) => Vec::new(),
+        Ok(_) => return Err(Failed::refused("the running punctual process gave no answer")),
+        Err(error) => return Err(error.into()),
+    };
+    if args.json {
+        output::json(&serde_json::json!({ "cancelled": run_ids }))?;
+    } else {
+        for run_id in &run_ids {
+            output::say(run_id)?;
+        }
+    }
+    if run_ids.is_empty() {
+        return Err(Failed::refused(format!("nothing of `{}` is active", args.what)));
+    }
+    Ok(std::process::ExitCode::SUCCESS)
+}

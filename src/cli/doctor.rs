@@ -1,0 +1,165 @@
+//! `doctor`: whether this machine and this configuration can do the work.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::context::{Context, no_model_hint};
+use super::output::{self, Done, code};
+use super::serve::runtime;
+use crate::config::{Api, Config, ProviderConfig, load_jobs};
+use crate::process::{Household, Spec, SupervisorPath, base_environment};
+use crate::provider::Script;
+use crate::store::{QueryLimits, Reader, database_in};
+
+/// How long a provider's address may take to accept a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Print for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// One look.
+struct Finding {
+    what: String,
+    how: How,
+    words: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Good,
+    /// It works, but perhaps not as meant.
+    Doubtful,
+    Bad,
+}
+
+impl How {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Good => "ok",
+            Self::Doubtful => "note",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+pub(super) fn doctor(context: &Context, args: &Args) -> Done {
+    let config = context.config()?;
+    let mut findings = vec![jobs(&config), state_folder(&config), history(&config), zones(&config)];
+    findings.push(runtime()?.block_on(supervisor()));
+    for (id, provider) in &config.providers {
+        findings.push(runtime()?.block_on(reach(id, provider)));
+    }
+    if let Some(hint) = no_model_hint(&config) {
+        findings.push(Finding { what: "model".into(), how: How::Doubtful, words: hint });
+    }
+    let bad = findings.iter().any(|finding| finding.how == How::Bad);
+    if args.json {
+        let list: Vec<_> = findings
+            .iter()
+            .map(|it| json!({ "what": it.what, "how": it.how.word(), "words": it.words }))
+            .collect();
+        output::json(&list)?;
+    } else {
+        for it in &findings {
+            output::say(&format!("{:<4} {}: {}", it.how.word(), it.what, it.words))?;
+        }
+    }
+    Ok(if bad { code::FAILED.into() } else { std::process::ExitCode::SUCCESS })
+}
+
+fn finding(what: &str, result: Result<String, String>) -> Finding {
+    match result {
+        Ok(words) => Finding { what: what.into(), how: How::Good, words },
+        Err(words) => Finding { what: what.into(), how: How::Bad, words },
+    }
+}
+
+fn jobs(config: &Config) -> Finding {
+    let set = load_jobs(config);
+    if set.invalid.is_empty() {
+        return finding("jobs", Ok(format!("{} in {}", set.jobs.len(), config.jobs_dir.display())));
+    }
+    let names: Vec<_> = set.invalid.keys().cloned().collect();
+    finding("jobs", Err(format!("invalid: {}; see `punctual validate`", names.join(", "))))
+}
+
+fn state_folder(config: &Config) -> Finding {
+    let path = &config.state_dir;
+    if !path.exists() {
+        return finding("state folder", Ok(format!("{} will be made", path.display())));
+    }
+    let probe = path.join(format!(".doctor-{}", std::process::id()));
+    let result = std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe));
+    finding(
+        "state folder",
+        result
+            .map(|()| format!("{} is writable", path.display()))
+            .map_err(|error| format!("{} cannot be written: {error}", path.display())),
+    )
+}
+
+fn history(config: &Config) -> Finding {
+    let path = database_in(&config.state_dir);
+    if !path.exists() {
+        return finding("database", Ok("not made yet".into()));
+    }
+    let count = || {
+        let mut reader = Reader::open(&path)?;
+        let table = reader.query("SELECT count(*) FROM v1_runs", QueryLimits::default())?;
+        let sound = reader.quick_check()?;
+        Ok::<_, crate::store::StoreError>((table.rows[0][0].clone(), sound))
+    };
+    finding(
+        "database",
+        match count() {
+            Ok((runs, sound)) if sound == "ok" => Ok(format!("{runs} runs, sound")),
+            Ok((_, damage)) => Err(format!("damaged: {damage}")),
+            Err(error) => Err(output::chain(&error)),
+        },
+    )
+}
+
+fn zones(config: &Config) -> Finding {
+    let words = format!("{} ({})", config.zones.version(), config.zones.origin());
+    finding("time zones", Ok(words))
+}
+
+/// A real command through the real supervisor.
+async fn supervisor() -> Finding {
+    let run = async {
+        let path = SupervisorPath::current_exe().map_err(|error| error.to_string())?;
+        let household = Household::new(path, "doctor");
+        let spec = Spec::new(["true"], std::env::temp_dir(), base_environment());
+        let mut child = household.start(spec).await.map_err(|error| error.to_string())?;
+        let ended = child.wait_output(Duration::from_secs(10)).await;
+        household.end_all(Duration::ZERO).await;
+        if ended.exit.is_zero() { Ok("a command runs and ends".into()) } else { Err(format!("`true` ended with {:?}", ended.exit)) }
+    };
+    finding("processes", run.await)
+}
+
+async fn reach(id: &str, provider: &ProviderConfig) -> Finding {
+    let what = format!("provider {id}");
+    if let Api::Script(path) = &provider.api {
+        let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
+        let parsed = read.and_then(|text| Script::parse(&text).map_err(|error| error.to_string()));
+        return finding(&what, parsed.map(|_| format!("the script {}", path.display())));
+    }
+    let address = provider.base_url.as_deref().unwrap_or_default();
+    let connect = async {
+        let url: url::Url = address.parse().map_err(|error| format!("`{address}`: {error}"))?;
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let port = url.port_or_known_default().unwrap_or(80);
+        tokio::net::TcpStream::connect((host, port)).await.map_err(|error| error.to_string())
+    };
+    match tokio::time::timeout(CONNECT_WITHIN, connect).await {
+        Ok(Ok(_)) => finding(&what, Ok(format!("{address} accepts connections"))),
+        Ok(Err(error)) => finding(&what, Err(format!("{address}: {error}"))),
+        Err(_) => finding(&what, Err(format!("{address} did not answer within 3s"))),
+    }
+}

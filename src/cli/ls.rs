@@ -1,0 +1,83 @@
+//! `ls`: the jobs, when they are due, how their last run ended.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+
+use super::context::{Context, now};
+use super::output::{self, Done, first_line, local, table};
+use crate::clock::rfc3339;
+use crate::config::Config;
+use crate::job::{JobSpec, Problem};
+use crate::schedule::Schedule;
+use crate::store::JobSummary;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Print for programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn ls(context: &Context, args: &Args) -> Done {
+    let (config, jobs) = context.jobs()?;
+    let known: HashMap<String, JobSummary> = match Context::history(&config)? {
+        Some(reader) => reader.jobs()?.into_iter().map(|it| (it.job.clone(), it)).collect(),
+        None => HashMap::new(),
+    };
+    if args.json {
+        let valid = jobs.jobs.values().map(|spec| as_json(spec, known.get(spec.id.as_str())));
+        let invalid = jobs.invalid.iter().map(|(name, problems)| {
+            json!({ "job": name, "state": "invalid", "invalid_reason": words(problems) })
+        });
+        return output::json(&valid.chain(invalid).collect::<Vec<_>>());
+    }
+    let mut rows: Vec<_> =
+        jobs.jobs.values().map(|spec| row(spec, known.get(spec.id.as_str()), &config)).collect();
+    rows.extend(jobs.invalid.iter().map(|(name, problems)| {
+        vec![name.clone(), "invalid".into(), String::new(), String::new(), first_line(&words(problems), 60)]
+    }));
+    rows.sort();
+    output::say(&table(&["job", "state", "next due", "last run", "schedule"], rows))
+}
+
+fn row(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<String> {
+    let next = schedule(spec, known).filter(|_| spec.enabled).and_then(|it| it.next_after(now()));
+    let zone = spec.schedule.as_ref().and_then(|it| it.schedule.zone()).unwrap_or(&config.timezone);
+    vec![
+        spec.id.to_string(),
+        if spec.enabled { "enabled" } else { "disabled" }.into(),
+        next.map(|due| local(due.at, zone.tz())).unwrap_or_default(),
+        known.and_then(|it| it.last_state.clone()).unwrap_or_default(),
+        spec.schedule.as_ref().map_or_else(|| "by hand".into(), |it| it.text.clone()),
+    ]
+}
+
+fn as_json(spec: &JobSpec, known: Option<&JobSummary>) -> serde_json::Value {
+    let next = schedule(spec, known).filter(|_| spec.enabled).and_then(|it| it.next_after(now()));
+    json!({
+        "job": spec.id, "state": if spec.enabled { "enabled" } else { "disabled" },
+        "description": spec.description, "owner": spec.owner, "labels": spec.labels,
+        "schedule": spec.schedule.as_ref().map(|it| &it.text),
+        "timezone": spec.schedule.as_ref().and_then(|it| it.schedule.zone()).map(|zone| zone.name()),
+        "next_due_at": next.map(|due| rfc3339(due.at)),
+        "last_state": known.and_then(|it| it.last_state.as_ref()),
+        "consecutive_failures": known.map_or(0, |it| it.consecutive_failures),
+        "definition_hash": spec.definition_hash, "invalid_reason": null,
+    })
+}
+
+/// The job's schedule with the grid of its `every`, as the ledger keeps it; a job that was never
+/// served begins its grid now.
+pub(super) fn schedule(spec: &JobSpec, known: Option<&JobSummary>) -> Option<Schedule> {
+    let anchor = known
+        .and_then(|it| it.every_anchor.as_ref())
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_else(now);
+    spec.schedule.as_ref().map(|it| it.schedule.anchored(anchor))
+}
+
+/// Why a file defines no job.
+pub(super) fn words(problems: &[Problem]) -> String {
+    problems.iter().map(|it| it.message.clone()).collect::<Vec<_>>().join("; ")
+}

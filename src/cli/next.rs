@@ -1,0 +1,70 @@
+//! `next JOB`: when a job is due.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::context::{Context, now};
+use super::ls;
+use super::output::{self, Done, Failed, local};
+use crate::clock::rfc3339;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The job's id
+    job: String,
+    /// How many due times
+    #[arg(short, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    n: u16,
+    /// After this time (RFC 3339) instead of now
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+    /// Print for programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn next(context: &Context, args: &Args) -> Done {
+    let (config, jobs) = context.jobs()?;
+    if let Some(problems) = jobs.invalid.get(&args.job) {
+        return Err(Failed::usage(super::context::report(problems)));
+    }
+    let history = Context::history(&config)?;
+    let known = match &history {
+        Some(reader) => reader.jobs()?.into_iter().find(|it| it.job == args.job),
+        None => None,
+    };
+    let Some(spec) = jobs.jobs.values().find(|spec| spec.id.as_str() == args.job) else {
+        Context::named(&args.job, &jobs, None)?;
+        return Err(Failed::usage(format!("there is no job `{}`", args.job)));
+    };
+    let schedule = ls::schedule(spec, known.as_ref());
+    let zone = schedule.as_ref().and_then(|it| it.zone()).unwrap_or(&config.timezone).clone();
+    let from = args.from.unwrap_or_else(now);
+    let dues: Vec<_> = schedule
+        .iter()
+        .flat_map(|schedule| schedule.upcoming(from).take(usize::from(args.n)))
+        .collect();
+    if args.json {
+        let next: Vec<_> = dues
+            .iter()
+            .map(|due| {
+                json!({
+                    "due_at": rfc3339(due.at), "local": local(due.at, zone.tz()),
+                    "note": due.note.as_ref().map(ToString::to_string),
+                })
+            })
+            .collect();
+        return output::json(&json!({ "job": args.job, "timezone": zone.name(), "next": next }));
+    }
+    if dues.is_empty() {
+        output::note(&format!("`{}` is not due any more, or never by the clock", args.job));
+    }
+    if !spec.enabled {
+        output::note(&format!("`{}` is disabled: its due times are recorded as skipped", args.job));
+    }
+    for due in dues {
+        let note = due.note.as_ref().map(|note| format!("  ({note})")).unwrap_or_default();
+        output::say(&format!("{}  {}{note}", local(due.at, zone.tz()), zone.name()))?;
+    }
+    Ok(std::process::ExitCode::SUCCESS)
+}

@@ -1,0 +1,93 @@
+//! `query SQL`: the history, read-only.
+
+use serde_json::{Map, Value};
+
+use super::context::Context;
+use super::output::{self, Done, Failed};
+use crate::store::{QueryLimits, StoreError, Table, database_in};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// One SELECT over the views v1_jobs, v1_slots, v1_runs, v1_attempts, v1_tool_calls,
+    /// v1_cleanups, v1_definitions
+    sql: String,
+    /// How the rows are printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+    /// The same as --format json
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// Lined up, for people.
+    Table,
+    /// A list of objects.
+    Json,
+    /// With a head line.
+    Csv,
+}
+
+pub(super) fn query(context: &Context, args: &Args) -> Done {
+    let config = context.config()?;
+    let Some(mut reader) = Context::history(&config)? else {
+        let missing = StoreError::Missing(database_in(&config.state_dir));
+        return Err(Failed::usage(output::chain(&missing)));
+    };
+    let table = reader
+        .query(&args.sql, QueryLimits::default())
+        .map_err(|error| Failed::usage(output::chain(&error)))?;
+    match if args.json { Format::Json } else { args.format } {
+        Format::Json => output::json(&objects(&table)),
+        Format::Csv => output::say(&csv(&table)),
+        Format::Table => {
+            let head: Vec<_> = table.columns.iter().map(String::as_str).collect();
+            let rows = table.rows.iter().map(|row| row.iter().map(text).collect()).collect();
+            output::say(&output::table(&head, rows))
+        }
+    }
+}
+
+fn objects(table: &Table) -> Vec<Map<String, Value>> {
+    let object = |row: &Vec<Value>| table.columns.iter().cloned().zip(row.iter().cloned()).collect();
+    table.rows.iter().map(object).collect()
+}
+
+fn csv(table: &Table) -> String {
+    let line = |fields: Vec<String>| fields.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(",");
+    let head = line(table.columns.clone());
+    let rows = table.rows.iter().map(|row| line(row.iter().map(text).collect()));
+    std::iter::once(head).chain(rows).collect::<Vec<_>>().join("\r\n")
+}
+
+/// A field as RFC 4180 wants it.
+fn quoted(field: &str) -> String {
+    if field.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_with_commas_quotes_and_line_ends_are_quoted() {
+        let table = Table {
+            columns: vec!["a".into(), "b".into()],
+            rows: vec![vec![Value::from("x, \"y\"\nz"), Value::Null], vec![1.into(), "p".into()]],
+        };
+        assert_eq!(csv(&table), "a,b\r\n\"x, \"\"y\"\"\nz\",\r\n1,p");
+    }
+}

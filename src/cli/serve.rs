@@ -1,0 +1,103 @@
+//! `serve`: run the jobs at their times.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::context::{Context, no_model_hint, now, report, warn};
+use super::output::{Done, Failed, code, length, local, note};
+use crate::clock::SystemClock;
+use crate::config::Config;
+use crate::daemon::{Daemon, Holder, Kind, LockError, OpenError, Stopped};
+use crate::process::SupervisorPath;
+
+/// How often a folder that a `run` holds is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+
+/// Due times shown at the start.
+const SHOWN_MAX: usize = 20;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {}
+
+pub(super) fn serve(context: &Context, _: &Args) -> Done {
+    let (config, warnings) = context.config_with_warnings()?;
+    warn(&warnings);
+    let stopped = runtime()?.block_on(async {
+        let daemon = open(config).await?;
+        introduce(&daemon);
+        let listener = daemon.listen()?;
+        daemon.serve(listener).await.map_err(Failed::from)
+    })?;
+    Ok(match stopped {
+        Stopped::Quietly | Stopped::OutOfGrace => ExitCode::SUCCESS,
+        Stopped::AtOnce => code::CANCELLED.into(),
+    })
+}
+
+/// The runtime that everything that waits runs on.
+pub(super) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("punctual").build()
+}
+
+/// Takes the state folder. A `serve` in it is a refusal; a `run` in it ends, so that is waited for.
+async fn open(config: Config) -> Result<Daemon, Failed> {
+    let mut told = false;
+    loop {
+        let supervisor = SupervisorPath::current_exe()?;
+        let clock = Arc::new(SystemClock);
+        match Daemon::open(config.clone(), Kind::Serve, clock, supervisor).await {
+            Err(OpenError::Lock(LockError::Held { holder: Some(Holder { kind: Kind::Run, pid }), .. })) => {
+                if !told {
+                    note(&format!("standing by until `punctual run` (pid {pid}) has ended"));
+                    told = true;
+                }
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+            Err(error @ OpenError::Lock(LockError::Held { .. })) => {
+                return Err(Failed::refused(format!("{error}; stop that one first")));
+            }
+            result => return result.map_err(|error| Failed::usage(super::output::chain(&error))),
+        }
+    }
+}
+
+/// What will run and when.
+fn introduce(daemon: &Daemon) {
+    let config = daemon.config();
+    for problems in daemon.jobs.invalid.values() {
+        note(&report(problems));
+    }
+    warn(&daemon.jobs.warnings);
+    note(&format!(
+        "punctual {} · {} jobs, {} invalid · times in {} · time zones {} ({})",
+        env!("CARGO_PKG_VERSION"),
+        daemon.jobs.jobs.len(),
+        daemon.jobs.invalid.len(),
+        config.timezone.name(),
+        config.zones.version(),
+        config.zones.origin(),
+    ));
+    if let Some(hint) = no_model_hint(config) {
+        note(&hint);
+    }
+    let start = now();
+    let mut shown = 0;
+    for (due, spec) in daemon.upcoming().filter(|(_, spec)| spec.enabled) {
+        let zone = spec.schedule.as_ref().and_then(|it| it.schedule.zone()).unwrap_or(&config.timezone);
+        if shown == SHOWN_MAX {
+            note("  …");
+            break;
+        }
+        shown += 1;
+        let when = match Duration::try_from(due.duration_since(start)) {
+            Ok(left) => format!("in {}", length(left)),
+            Err(_) => "now: it was missed".to_owned(),
+        };
+        let text = spec.schedule.as_ref().map(|it| it.text.as_str()).unwrap_or_default();
+        note(&format!("  {:<20} {}  {when}  ({text})", spec.id, local(due, zone.tz())));
+    }
+    if shown == 0 {
+        note("  no enabled job has a schedule");
+    }
+}

@@ -1,0 +1,153 @@
+//! `show JOB|RUN`: everything about one.
+
+use serde_json::json;
+
+use super::context::{Context, Named, now};
+use super::ls;
+use super::output::{self, Done, Failed, local};
+use crate::config::{Config, JobSet};
+use crate::job::JobSpec;
+use crate::store::{JobSummary, Reader, RunFilter, RunRecord};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A job's id, or the beginning of a run's
+    what: String,
+    /// The job's definition with all defaults applied
+    #[arg(long)]
+    effective: bool,
+    /// What the model would see
+    #[arg(long)]
+    prompt: bool,
+    /// Print for programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn show(context: &Context, args: &Args) -> Done {
+    if args.prompt {
+        return Err(Failed::usage("`show --prompt` is not supported yet"));
+    }
+    let (config, jobs) = context.jobs()?;
+    let history = Context::history(&config)?;
+    match Context::named(&args.what, &jobs, history.as_ref())? {
+        Named::Run(run_id) => {
+            let run = match &history {
+                Some(reader) => reader.run(&run_id)?,
+                None => None,
+            };
+            show_run(&run.ok_or_else(|| Failed::usage(format!("run {run_id} is gone")))?, args)
+        }
+        Named::Job(job) => show_job(&job, &config, &jobs, history.as_ref(), args),
+    }
+}
+
+fn show_job(
+    job: &str,
+    config: &Config,
+    jobs: &JobSet,
+    history: Option<&Reader>,
+    args: &Args,
+) -> Done {
+    if let Some(problems) = jobs.invalid.get(job) {
+        return Err(Failed::usage(super::context::report(problems)));
+    }
+    let spec = jobs.jobs.values().find(|spec| spec.id.as_str() == job);
+    let spec = spec.ok_or_else(|| Failed::usage(format!("there is no job `{job}`")))?;
+    if args.effective {
+        return output::json(&spec.effective);
+    }
+    let (known, last) = match history {
+        Some(reader) => {
+            let filter = RunFilter { job: Some(job.into()), limit: 1, ..RunFilter::default() };
+            let known = reader.jobs()?.into_iter().find(|it| it.job == job);
+            (known, reader.runs(&filter)?.into_iter().next())
+        }
+        None => (None, None),
+    };
+    let next = next_lines(spec, known.as_ref(), config);
+    if args.json {
+        return output::json(&json!({
+            "job": job, "file": spec.file, "description": spec.description, "owner": spec.owner,
+            "enabled": spec.enabled, "next": next, "last_run": last,
+            "definition_hash": spec.definition_hash, "effective": spec.effective,
+        }));
+    }
+    output::say(&job_words(spec, &next, last.as_ref()))
+}
+
+fn next_lines(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<String> {
+    let Some(schedule) = ls::schedule(spec, known) else { return Vec::new() };
+    let zone = schedule.zone().unwrap_or(&config.timezone).clone();
+    let line = |due: crate::schedule::Due| {
+        let note = due.note.map(|note| format!(" ({note})")).unwrap_or_default();
+        format!("{}{note}", local(due.at, zone.tz()))
+    };
+    schedule.upcoming(now()).take(5).map(line).collect()
+}
+
+fn job_words(spec: &JobSpec, next: &[String], last: Option<&RunRecord>) -> String {
+    let mut lines = vec![format!("{} ({})", spec.id, spec.file.display())];
+    lines.extend(spec.description.as_ref().map(|it| format!("  {it}")));
+    lines.extend(spec.owner.as_ref().map(|it| format!("  owner     {it}")));
+    lines.push(format!("  enabled   {}", spec.enabled));
+    lines.push(format!("  model     {}", spec.agent.model));
+    lines.push(format!("  tools     {}", spec.agent.tools.join(", ")));
+    match &spec.schedule {
+        Some(schedule) => {
+            let zone = schedule.schedule.zone().map(|zone| format!(" in {}", zone.name()));
+            lines.push(format!("  schedule  {}{}", schedule.text, zone.unwrap_or_default()));
+        }
+        None => lines.push("  schedule  by hand".into()),
+    }
+    lines.extend(next.iter().map(|due| format!("  due       {due}")));
+    if let Some(run) = last {
+        lines.push(format!("  last run  {} {} at {}", run.run_id, run.state, run.queued_at));
+    }
+    lines.join("\n")
+}
+
+fn show_run(run: &RunRecord, args: &Args) -> Done {
+    if args.json {
+        return output::json(run);
+    }
+    let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".into());
+    let millis = |ms: Option<i64>| ms.map_or("none".to_owned(), |ms| format!("{ms} ms"));
+    let mut lines = vec![
+        format!("run {} of {}", run.run_id, run.job),
+        format!("  state     {}", run.state),
+        format!("  trigger   {}, due {}, attempt {}", run.trigger, or_none(&run.due_at), run.attempt),
+        format!("  queued    {}", run.queued_at),
+        format!("  started   {}, late by {}", or_none(&run.started_at), millis(run.late_ms)),
+        format!("  finished  {}, took {}", or_none(&run.finished_at), millis(run.duration_ms)),
+        format!("  tools     {} calls, {} errors, {} denied", run.tools.calls, run.tools.errors, run.tools.denied),
+    ];
+    for attempt in &run.attempts {
+        let window = attempt.idle_window_ms.map_or("off".to_owned(), |ms| format!("{ms} ms"));
+        let kind = attempt.error_kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
+        lines.push(format!(
+            "  attempt   {} {}{kind}, idle window {window} by rule `{}`",
+            attempt.model, attempt.state, attempt.idle_rule
+        ));
+    }
+    if let Some(cleanup) = &run.cleanup {
+        lines.push(format!("  clean-up  {} in {} ms", cleanup.outcome, cleanup.duration_ms));
+        for step in &cleanup.steps {
+            let detail = step.detail.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
+            lines.push(format!("              {} {}{detail}", step.step, step.outcome));
+        }
+    }
+    if let Some(error) = &run.error {
+        let limit = error.limit.map(|limit| {
+            let value = error.limit_ms.map(|ms| format!(" of {ms} ms")).unwrap_or_default();
+            format!(" (limit {limit}{value})")
+        });
+        let phase = error.phase.map(|phase| format!(" in {phase}")).unwrap_or_default();
+        lines.push(format!("  error     {}{}{phase}: {}", error.kind, limit.unwrap_or_default(), error.message));
+    }
+    if let Some(text) = run.reply.as_ref().or(run.partial_text.as_ref()) {
+        lines.push(String::new());
+        lines.push(text.clone());
+    }
+    output::say(&lines.join("\n"))
+}

@@ -1,0 +1,229 @@
+//! All processes of one run.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::environment::RUN_MARKER;
+use super::identity::ProcessId;
+use super::output::Collected;
+use super::protocol::{Failure, Order};
+use super::stray::{self, Mark};
+use super::supervisor::SUPERVISE;
+use super::tree::{Child, SupervisorEnd, Tree, TreeEnd};
+
+/// How long a supervisor may take to start a command. It takes a few milliseconds; a machine that
+/// swaps takes longer.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// A command and what it may see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spec {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// The working folder.
+    pub cwd: PathBuf,
+    /// The whole environment but for the run's marker; see [`super::base_environment`].
+    pub env: Vec<(String, String)>,
+    /// How much of the output to keep, half of it from its start and half from its end.
+    pub output_bytes_max: usize,
+}
+
+/// Why a command was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no such program.
+    #[error("start `{program}`: no such command")]
+    NotFound {
+        /// The program.
+        program: String,
+    },
+    /// There is no such folder.
+    #[error("start `{program}` in {}: {message}", cwd.display())]
+    Folder {
+        /// The program.
+        program: String,
+        /// The working folder.
+        cwd: PathBuf,
+        /// The system's words.
+        message: String,
+    },
+    /// The system would not run it.
+    #[error("start `{program}`: {message}")]
+    NotRun {
+        /// The program.
+        program: String,
+        /// The system's words.
+        message: String,
+    },
+    /// The supervisor itself did not start.
+    #[error("start the supervisor of `{program}`")]
+    Supervisor {
+        /// The program.
+        program: String,
+        /// The system's words.
+        #[source]
+        source: io::Error,
+    },
+    /// The run's processes were ended; nothing starts after that.
+    #[error("start `{program}`: the processes of this run were ended")]
+    Ended {
+        /// The program.
+        program: String,
+    },
+}
+
+/// The binary to run as a supervisor: one whose `main` begins with
+/// [`super::become_supervisor_if_asked`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SupervisorPath(PathBuf);
+
+impl SupervisorPath {
+    /// This very binary, even if its file was replaced since.
+    pub fn current_exe() -> Self {
+        Self("/proc/self/exe".into())
+    }
+
+    /// The binary at `path`.
+    pub fn at(path: impl AsRef<Path>) -> Self {
+        let path = path.as_ref();
+        Self(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
+    }
+}
+
+/// All processes of one run: where they start, and where all of them end together.
+///
+/// Cheap to clone. When the last clone and the last [`Child`] are dropped, what still runs is
+/// ended by its supervisors, after a short grace.
+#[derive(Debug, Clone)]
+pub struct Household(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    supervisor: SupervisorPath,
+    run_id: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_ended: bool,
+    trees: Vec<Arc<Tree>>,
+    /// What was found outside of any tree.
+    strays: TreeEnd,
+}
+
+impl Household {
+    /// An empty one. Its processes carry `run_id` in the variable [`RUN_MARKER`].
+    pub fn new(supervisor: SupervisorPath, run_id: impl Into<String>) -> Self {
+        let run_id = run_id.into();
+        Self(Arc::new(Inner { supervisor, run_id, state: Mutex::default() }))
+    }
+
+    /// Starts a command under a supervisor of its own.
+    pub async fn start(&self, spec: Spec) -> Result<Child, StartError> {
+        let program = spec.argv.first().cloned().unwrap_or_default();
+        let failed = |source| StartError::Supervisor { program: program.clone(), source };
+        let (tree, collected) = self.start_supervisor(&program, spec.output_bytes_max)?;
+        let mut env = spec.env;
+        env.push((RUN_MARKER.to_owned(), self.0.run_id.clone()));
+        let order = Order { argv: spec.argv, cwd: spec.cwd, env };
+        let answer = async {
+            tree.send(&order).await?;
+            Ok(tree.until(|story| story.started.clone()).await)
+        };
+        match timeout(START_LIMIT, answer).await {
+            Ok(Ok(Some(Ok(main)))) => Ok(Child::new(tree, collected, main)),
+            Ok(Ok(Some(Err((what, message))))) => {
+                Err(start_error(what, program, order.cwd, message))
+            }
+            Ok(Ok(None)) => Err(failed(io::Error::other("it ended without a word"))),
+            Ok(Err(error)) => Err(failed(error)),
+            Err(_) => {
+                tree.give_up().await;
+                Err(failed(io::ErrorKind::TimedOut.into()))
+            }
+        }
+    }
+
+    /// Ends every tree of this run, all at once, and tells what that took. From now on nothing can
+    /// be started. May be called again, and gives the same account.
+    ///
+    /// It takes `grace` and a moment; where the kernel will not let a process go, a few seconds.
+    pub async fn end_all(&self, grace: Duration) -> TreeEnd {
+        let trees = {
+            let mut state = self.lock();
+            state.is_ended = true;
+            state.trees.clone()
+        };
+        let mut all = TreeEnd::default();
+        for end in join_all(trees.iter().map(|tree| tree.end(grace))).await {
+            all.add(end);
+        }
+        let is_lost = |tree: &Arc<Tree>| !matches!(tree.ended(), Some(SupervisorEnd::Told(_)));
+        if trees.iter().any(is_lost) {
+            let found = stray::end(&Mark::Run(self.0.run_id.clone()), grace).await;
+            self.lock().strays.add(found);
+        }
+        all.add(self.lock().strays.clone());
+        all.left.retain(|left| left.id.is_alive());
+        all
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the room that starts processes")]
+    fn start_supervisor(
+        &self,
+        program: &str,
+        output_bytes_max: usize,
+    ) -> Result<(Arc<Tree>, Collected), StartError> {
+        let failed = |source| StartError::Supervisor { program: program.to_owned(), source };
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        ours.set_nonblocking(true).map_err(failed)?;
+        let ours = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
+        let (reader, writer) = io::pipe().map_err(failed)?;
+        let collected = Collected::from(OwnedFd::from(reader), output_bytes_max).map_err(failed)?;
+        // Nothing may run between the check and the entry in the list.
+        let mut state = self.lock();
+        if state.is_ended {
+            return Err(StartError::Ended { program: program.to_owned() });
+        }
+        let process = Command::new(&self.0.supervisor.0)
+            .arg0("punctual")
+            .arg(SUPERVISE)
+            .env_clear()
+            .current_dir("/")
+            .stdin(OwnedFd::from(theirs))
+            .stdout(writer.try_clone().map_err(failed)?)
+            .stderr(writer)
+            .spawn()
+            .map_err(failed)?;
+        let pid = process.id().and_then(|pid| i32::try_from(pid).ok());
+        let id = pid.and_then(ProcessId::of).expect("a child is in the table until it is reaped");
+        let tree = Arc::new(Tree::new(id, process, ours));
+        state.trees.retain(|tree| !tree.is_forgettable());
+        state.trees.push(Arc::clone(&tree));
+        Ok((tree, collected))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("no holder of this lock can panic")
+    }
+}
+
+fn start_error(what: Failure, program: String, cwd: PathBuf, message: String) -> StartError {
+    match what {
+        Failure::Folder => StartError::Folder { program, cwd, message },
+        Failure::NotFound => StartError::NotFound { program },
+        Failure::Command => StartError::NotRun { program, message },
+        Failure::Supervisor => {
+            StartError::Supervisor { program, source: io::Error::other(message) }
+        }
+    }
+}

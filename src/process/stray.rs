@@ -1,0 +1,94 @@
+//! What to do when a command killed its own supervisor: find its processes by other marks.
+
+use std::collections::HashSet;
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use tokio::time::sleep;
+
+use super::environment::RUN_MARKER;
+use super::identity::ProcessId;
+use super::table::{self, Row, Signalled};
+use super::tree::{Leftover, TreeEnd};
+
+/// How often to look again.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// How often to kill again.
+const KILL_ROUNDS: u32 = 100;
+
+/// By what to know the processes that are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Nothing ran.
+    Nothing,
+    /// This one and all below it.
+    Below(ProcessId),
+    /// All that carry the run's marker variable, and all below them.
+    Run(String),
+}
+
+/// Ends everything that bears `mark`: asks, waits `grace`, kills.
+pub(super) async fn end(mark: &Mark, grace: Duration) -> TreeEnd {
+    let mut signalled = HashSet::new();
+    let grace_rounds = grace.as_millis() / ROUND.as_millis();
+    for round in 0..=grace_rounds.saturating_add(u128::from(KILL_ROUNDS)) {
+        let found = find(mark);
+        if found.is_empty() {
+            break;
+        }
+        for row in &found {
+            let is_new = !signalled.contains(&row.id);
+            let sent = if round >= grace_rounds {
+                table::send(row.id, Signal::SIGKILL)
+            } else if is_new {
+                table::send(row.id, Signal::SIGCONT);
+                table::send(row.id, Signal::SIGTERM)
+            } else {
+                continue;
+            };
+            if sent == Signalled::Sent {
+                signalled.insert(row.id);
+            }
+        }
+        sleep(ROUND).await;
+        reap(&found);
+    }
+    let left = find(mark).into_iter().map(|row| Leftover { id: row.id, name: row.name }).collect();
+    TreeEnd { killed: u32::try_from(signalled.len()).unwrap_or(u32::MAX), left }
+}
+
+/// As the first process of a container we inherit orphans, and nobody else would reap them.
+fn reap(rows: &[Row]) {
+    let own = Pid::this().as_raw();
+    for row in rows {
+        if Row::of(row.id.pid).is_some_and(|now| now.id == row.id && now.parent == own) {
+            // Not dead yet, or not ours: another round will tell.
+            let _ = waitpid(Pid::from_raw(row.id.pid), Some(WaitPidFlag::WNOHANG));
+        }
+    }
+}
+
+fn find(mark: &Mark) -> Vec<Row> {
+    let table = table::all();
+    let own = Pid::this().as_raw();
+    let is_marked = |row: &&Row| match mark {
+        Mark::Nothing => false,
+        Mark::Below(id) => row.id == *id,
+        Mark::Run(id) => row.id.pid != own && carries(row.id.pid, id),
+    };
+    let mut found: Vec<Row> = table.iter().filter(is_marked).cloned().collect();
+    let roots: Vec<i32> = found.iter().map(|row| row.id.pid).collect();
+    found.retain(|row| !row.has_ended());
+    found.extend(table::descendants(&table, &roots));
+    found
+}
+
+fn carries(pid: i32, run_id: &str) -> bool {
+    let wanted = format!("{RUN_MARKER}={run_id}");
+    fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|all| all.split(|&byte| byte == 0).any(|entry| entry == wanted.as_bytes()))
+}
