@@ -104,4 +104,10 @@ impl Fault {
             usage: Usage::default(),
         }
     }
+
+    /// Whether the server itself reported it (the parser's word `provider_error`), as opposed to a
+    /// verdict of ours on what it sent or did not send.
+    pub fn is_provider_word(&self) -> bool {
+        self.status.is_some() || self.code.is_some()
+    }
 }

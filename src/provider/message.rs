@@ -18,6 +18,19 @@ pub struct Request {
     pub max_output_tokens: Option<u32>,
 }
 
+impl Request {
+    /// A request of one prompt, without tools.
+    pub fn of_prompt(model: impl Into<String>, prompt: impl Into<String>) -> Self {
+        Self {
+            model: model.into(),
+            system: String::new(),
+            messages: vec![Message::User { text: prompt.into() }],
+            tools: Vec::new(),
+            max_output_tokens: None,
+        }
+    }
+}
+
 /// One entry of the conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
@@ -133,4 +146,53 @@ pub struct Completion {
     pub finish: Finish,
     /// What it cost in tokens.
     pub usage: Usage,
+}
+
+/// A conversation with all that one can hold, for the tests of each API's words.
+#[cfg(test)]
+pub(super) fn conversation() -> Request {
+    use serde_json::json;
+
+    let call = |id: &str, name: &str, arguments: Value| ToolCall {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        arguments: arguments.as_object().cloned().unwrap_or_default(),
+    };
+    let result = |id: &str, name: &str, content: &str, is_error| Message::ToolResult {
+        call_id: id.to_owned(),
+        name: name.to_owned(),
+        content: content.to_owned(),
+        is_error,
+    };
+    let user = |text: &str| Message::User { text: text.to_owned() };
+    Request {
+        system: "be brief".to_owned(),
+        messages: vec![
+            user("go"),
+            Message::Assistant(AssistantTurn {
+                reasoning: "hm".to_owned(),
+                thinking: vec![
+                    json!({"type": "thinking", "thinking": "", "signature": "sig"}),
+                    json!({"type": "redacted_thinking", "data": "opaque"}),
+                ],
+                tool_calls: vec![call("c1", "add", json!({"a": 1})), call("c2", "now", json!({}))],
+                ..AssistantTurn::default()
+            }),
+            result("c1", "add", "2", false),
+            result("c2", "now", "no clock", true),
+            user("hurry"),
+            Message::Assistant(AssistantTurn {
+                text: "done".to_owned(),
+                ..AssistantTurn::default()
+            }),
+            user("thanks"),
+        ],
+        tools: vec![ToolDefinition {
+            name: "add".to_owned(),
+            description: "adds".to_owned(),
+            parameters: json!({"type": "object"}),
+        }],
+        max_output_tokens: Some(99),
+        ..Request::of_prompt("m", "")
+    }
 }

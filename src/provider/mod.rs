@@ -4,17 +4,42 @@
 //! [`StreamEvent::Done`] or one [`Fault`]. One file per API; wire parsing apart from the socket, so
 //! that every fixture can be fed byte by byte. There is no time limit in here: the caller's
 //! watchdog sees each event and drops the stream when it has waited long enough.
+//!
+//! ```text
+//! bytes ─ lines ─▶ text lines ─ frames ─▶ payloads ─ an API's ear ─▶ answer ─▶ events, verdict
+//! ```
 
+mod answer;
+mod anthropic;
+mod classify;
 mod fault;
+mod frames;
+mod http;
+mod lines;
+mod locality;
+mod mask;
 mod message;
+mod ollama;
+mod openai;
+mod parser;
+mod script;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
+pub use anthropic::Anthropic;
+pub use classify::{ERROR_BODY_BYTES_MAX, classify};
 pub use fault::{Fault, FaultClass};
+pub use frames::Framing;
+pub use http::{Endpoint, http_client, install_crypto};
+pub use locality::Locality;
 pub use message::{
     AssistantTurn, Completion, Finish, Message, Request, ToolCall, ToolDefinition, Usage,
 };
+pub use ollama::Ollama;
+pub use openai::OpenAi;
+pub use parser::{Api, Heard, StreamParser};
+pub use script::{Script, ScriptError, Scripted};
 
 /// What a model said next.
 #[derive(Debug, Clone, PartialEq)]

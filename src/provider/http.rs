@@ -1,0 +1,321 @@
+//! The socket side of a provider.
+//!
+//! There is no limit on the whole of a stream, and none between its pieces: only connecting has
+//! one. What looks like a stall is judged by the caller, who sees each event. The one exception is
+//! an answer that has ended in all but name: see [`TRAILER_GRACE`].
+
+use std::error::Error as _;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::redirect::{Action, Attempt, Policy};
+use reqwest::{Client, Response};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use url::Url;
+
+use super::classify::{ERROR_BODY_BYTES_MAX, classify};
+use super::frames::Framing;
+use super::mask::Mask;
+use super::parser::{Api, Heard, StreamParser};
+use super::{EventStream, Fault, FaultClass, StreamEvent};
+use crate::clock::{Clock as _, SystemClock};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a refusal's own words are waited for; its status is known by then.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long usage and end marker are waited for once the model has said why it stopped.
+const TRAILER_GRACE: Duration = Duration::from_secs(5);
+
+const REDIRECTS_MAX: usize = 10;
+
+/// Installs the process-wide TLS provider. Calling it again changes nothing.
+pub fn install_crypto() {
+    // An error means that one is installed already, which is what we want.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// The client that all providers share.
+pub fn http_client() -> reqwest::Result<Client> {
+    install_crypto();
+    let builder = || {
+        Client::builder()
+            .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(Policy::custom(follow_on_same_host))
+            .tcp_nodelay(true)
+    };
+    // A machine without root certificates can still talk to a model of its own.
+    builder().build().or_else(|_| builder().tls_certs_only([]).build())
+}
+
+/// A key must not travel to another host, and reqwest takes only the standard headers off.
+fn follow_on_same_host(attempt: Attempt<'_>) -> Action {
+    let same = attempt.previous().last().is_some_and(|from| {
+        let to = attempt.url();
+        let upgraded = from.scheme() == "http" && to.scheme() == "https";
+        from.host() == to.host() && (from.origin() == to.origin() || upgraded)
+    });
+    if same && attempt.previous().len() <= REDIRECTS_MAX {
+        attempt.follow()
+    } else {
+        attempt.stop()
+    }
+}
+
+/// Where a provider lives and how it knows us.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// The base URL, as configured.
+    pub base_url: Url,
+    /// The key, if it wants one.
+    pub api_key: Option<SecretString>,
+    /// More headers; those marked as sensitive are masked like the key.
+    pub headers: HeaderMap,
+}
+
+impl Endpoint {
+    /// An endpoint without key or headers of its own.
+    pub fn new(base_url: Url) -> Self {
+        Self { base_url, api_key: None, headers: HeaderMap::new() }
+    }
+
+    /// The same endpoint with a key.
+    #[must_use]
+    pub fn with_key(self, key: SecretString) -> Self {
+        Self { api_key: Some(key), ..self }
+    }
+
+    /// The header value `prefix` + key, marked as sensitive.
+    pub(super) fn key_header(&self, prefix: &str) -> Option<Result<HeaderValue, Fault>> {
+        let key = self.api_key.as_ref()?.expose_secret().trim();
+        let value = HeaderValue::try_from(format!("{prefix}{key}"));
+        Some(match value {
+            Ok(mut value) => {
+                value.set_sensitive(true);
+                Ok(value)
+            }
+            Err(_) => {
+                let message = "the API key holds characters that no header can carry";
+                Err(Fault::new(FaultClass::Auth, message))
+            }
+        })
+    }
+
+    /// The usual header for the key.
+    pub(super) fn bearer(&self) -> Result<HeaderMap, Fault> {
+        let key = self.key_header("Bearer ").transpose()?;
+        Ok(key.into_iter().map(|value| (AUTHORIZATION, value)).collect())
+    }
+
+    /// Whether the last part of the URL's path is `segment`.
+    pub(super) fn ends_with(&self, segment: &str) -> bool {
+        let parts = self.base_url.path_segments();
+        parts.into_iter().flatten().rfind(|part| !part.is_empty()) == Some(segment)
+    }
+
+    fn url(&self, path: &[&str]) -> Url {
+        let mut url = self.base_url.clone();
+        // A URL without a path part (`data:`) fails when it is asked.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        url
+    }
+}
+
+/// One API at one endpoint.
+#[derive(Debug)]
+pub(super) struct Wire {
+    api: Api,
+    client: Client,
+    url: Url,
+    headers: Result<HeaderMap, Fault>,
+    mask: Arc<Mask>,
+}
+
+impl Wire {
+    pub fn new(
+        api: Api,
+        client: Client,
+        endpoint: Endpoint,
+        path: &[&str],
+        headers: Result<HeaderMap, Fault>,
+    ) -> Self {
+        let url = endpoint.url(path);
+        let mask = Mask::new(endpoint.api_key.as_ref(), &endpoint.headers, &url);
+        let headers = headers.map(|mut headers| {
+            let accept = "text/event-stream, application/x-ndjson, application/json";
+            headers.insert(ACCEPT, HeaderValue::from_static(accept));
+            // What was configured wins over what we would say.
+            headers.extend(endpoint.headers);
+            headers
+        });
+        Self { api, client, url, headers, mask: Arc::new(mask) }
+    }
+
+    /// Sends the request and waits for the response's head.
+    pub async fn open(&self, body: Value) -> Result<EventStream, Fault> {
+        let headers = self.headers.clone()?;
+        let request = self.client.post(self.url.clone()).headers(headers).json(&body);
+        let response = request.send().await.map_err(|error| self.send_fault(error))?;
+        if !response.status().is_success() {
+            return Err(self.mask.fault(refusal(response).await));
+        }
+        let content_type = response.headers().get(CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let Some(framing) = Framing::of_content_type(content_type) else {
+            let content_type = content_type.to_owned();
+            return Err(self.mask.fault(no_stream(response, &content_type).await));
+        };
+        let open = Open {
+            body: Some(response.bytes_stream().boxed()),
+            parser: StreamParser::new(self.api, framing),
+            heard: Heard::from([Ok(StreamEvent::Opened)]),
+            mask: Arc::clone(&self.mask),
+        };
+        Ok(stream::unfold(open, Open::next).boxed())
+    }
+
+    fn send_fault(&self, error: reqwest::Error) -> Fault {
+        let host = self.url.host_str().unwrap_or_default();
+        let class = match io_kind(&error) {
+            Some(io::ErrorKind::ConnectionRefused) => FaultClass::Unreachable,
+            _ if error.is_builder() => FaultClass::BadRequest,
+            _ => FaultClass::Network,
+        };
+        let message = format!("cannot reach {host}: {}", chain(error));
+        self.mask.fault(Fault::new(class, message))
+    }
+}
+
+/// A response while it is read.
+struct Open {
+    /// `None` once the last event is known: the connection is given up at once.
+    body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
+    parser: StreamParser,
+    heard: Heard,
+    mask: Arc<Mask>,
+}
+
+impl Open {
+    async fn next(mut self) -> Option<(Result<StreamEvent, Fault>, Self)> {
+        loop {
+            if let Some(event) = self.heard.pop_front() {
+                let event = event.map_err(|fault| self.mask.fault(fault));
+                return Some((event, self));
+            }
+            self.read().await?;
+        }
+    }
+
+    /// Reads one piece; `None` when there is nothing more to read.
+    async fn read(&mut self) -> Option<()> {
+        let piece = self.body.as_mut()?.next();
+        let piece = if self.parser.has_finish() {
+            // Silence after the finish reason is an end too; an answer is not lost over it.
+            tokio::time::timeout(TRAILER_GRACE, piece).await.unwrap_or(None)
+        } else {
+            piece.await
+        };
+        match piece {
+            Some(Ok(bytes)) => self.parser.feed(&bytes, &mut self.heard),
+            Some(Err(error)) => {
+                let class = match io_kind(&error) {
+                    Some(io::ErrorKind::UnexpectedEof) => FaultClass::IncompleteStream,
+                    _ => FaultClass::Network,
+                };
+                let message = format!("the connection broke: {}", chain(error));
+                self.parser.break_off(class, &message, &mut self.heard);
+            }
+            None => self.parser.finish(&mut self.heard),
+        }
+        if self.parser.is_over() {
+            self.body = None;
+        }
+        Some(())
+    }
+}
+
+async fn refusal(mut response: Response) -> Fault {
+    let status = response.status().as_u16();
+    let headers = std::mem::take(response.headers_mut());
+    let body = start_of_body(response).await;
+    classify(status, &headers, &body, SystemClock.wall())
+}
+
+async fn no_stream(response: Response, content_type: &str) -> Fault {
+    let body = start_of_body(response).await;
+    let body = String::from_utf8_lossy(&body);
+    let start: String = body.trim().chars().take(200).collect();
+    let message = format!("the server answered with `{content_type}`, not with a stream: {start}");
+    Fault::new(FaultClass::NotAStream, message)
+}
+
+async fn start_of_body(mut response: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    let read = async {
+        while let Ok(Some(piece)) = response.chunk().await {
+            body.extend_from_slice(&piece[..piece.len().min(ERROR_BODY_BYTES_MAX - body.len())]);
+            if body.len() == ERROR_BODY_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    // What has come by then is better than nothing.
+    let _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, read).await;
+    body
+}
+
+/// What the operating system said, if it was asked.
+fn io_kind(error: &reqwest::Error) -> Option<io::ErrorKind> {
+    let causes = std::iter::successors(error.source(), |&error| error.source());
+    causes.filter_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind).last()
+}
+
+/// The whole chain of causes, without the URL: it may carry a key.
+fn chain(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let causes = std::iter::successors(error.source(), |&error| error.source());
+    causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_joined_with_and_without_a_slash() {
+        let table = [
+            ("http://h:1/v1", "http://h:1/v1/chat/completions"),
+            ("http://h:1/v1/", "http://h:1/v1/chat/completions"),
+            ("http://h:1", "http://h:1/chat/completions"),
+            ("http://h:1/v1?key=k", "http://h:1/v1/chat/completions?key=k"),
+        ];
+        for (base, expected) in table {
+            let endpoint = Endpoint::new(Url::parse(base).unwrap());
+            assert_eq!(endpoint.url(&["chat", "completions"]).as_str(), expected);
+        }
+        assert!(Endpoint::new(Url::parse("http://h/v1/").unwrap()).ends_with("v1"));
+        assert!(!Endpoint::new(Url::parse("http://h/v12").unwrap()).ends_with("v1"));
+    }
+
+    #[test]
+    fn a_key_that_is_no_header_is_a_fault_without_the_key_in_it() {
+        let endpoint = Endpoint::new(Url::parse("http://h/").unwrap())
+            .with_key(SecretString::from("secret\nkey"));
+        let fault = endpoint.bearer().unwrap_err();
+        assert_eq!(fault.class, FaultClass::Auth);
+        assert!(!fault.message.contains("secret"));
+    }
+}
