@@ -1,1 +1,142 @@
-//! To be written.
+//! `config.toml` → checked [`Config`], and the jobs that stand in it.
+//!
+//! Problems are collected, not thrown: one report names every problem of every file. A broken
+//! job file never stops another job; a broken configuration stops everything, because nothing
+//! that it says can be trusted to be meant.
+
+mod jobs;
+mod load;
+mod providers;
+mod sources;
+mod table;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::job::{Defaults, Environment, ModelRef, Surroundings, Unresolved};
+use crate::schedule::{Zone, Zones};
+use providers::{Directory, JobModels};
+
+pub use jobs::{JobSet, load_jobs};
+pub use load::load;
+pub use providers::{Api, ApiKey, ModelConfig, Price, ProviderConfig};
+pub use sources::Sources;
+
+/// A configuration in which every name resolves and every value is in range.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The files it came from, in the order in which later ones win; none: built-in defaults.
+    pub files: Vec<PathBuf>,
+    /// The folder of the job files.
+    pub jobs_dir: PathBuf,
+    /// The folder of the database and the sessions.
+    pub state_dir: PathBuf,
+    /// The zone database in use.
+    pub zones: Zones,
+    /// The zone of jobs that name none.
+    pub timezone: Zone,
+    /// How runs are started and ended.
+    pub scheduler: Scheduler,
+    /// The named lanes and their widths.
+    pub lanes: BTreeMap<String, NonZeroUsize>,
+    /// What holds for every turn.
+    pub agent: AgentDefaults,
+    /// Where secrets are looked up.
+    pub environment: Environment,
+    directory: Directory,
+    defaults: Defaults,
+}
+
+/// How runs are started and ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scheduler {
+    /// Width of the global lane; `None`: there is none.
+    pub max_concurrent_runs: Option<NonZeroUsize>,
+    /// How long runs may go on after a stop signal.
+    pub shutdown_grace: Duration,
+    /// The clean-up after the end of a run, in all.
+    pub cleanup_timeout: Duration,
+    /// From the start of a run to its turn.
+    pub setup_timeout: Duration,
+}
+
+impl Default for Scheduler {
+    /// The contract's defaults.
+    fn default() -> Self {
+        Self {
+            max_concurrent_runs: NonZeroUsize::new(8),
+            shutdown_grace: Duration::from_secs(30),
+            cleanup_timeout: Duration::from_secs(20),
+            setup_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// `[agents.defaults]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentDefaults {
+    /// The model of jobs that name none.
+    pub model: Option<ModelRef>,
+    /// A of semantics §2.
+    pub timeout: AgentTimeout,
+}
+
+/// The limit of a whole agent run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentTimeout {
+    /// Not written: 48h, and no rule counts it as configured.
+    Default48h,
+    /// Written.
+    Configured(Duration),
+    /// `"0s"`.
+    Unlimited,
+}
+
+/// The limit of a job's run that writes none, unless the whole agent run's is shorter.
+const RUN_CEILING: Duration = Duration::from_secs(60 * 60);
+
+impl Config {
+    /// The providers by their ids.
+    pub fn providers(&self) -> &BTreeMap<String, ProviderConfig> {
+        &self.directory.providers
+    }
+
+    /// The aliases and what they stand for.
+    pub fn aliases(&self) -> &BTreeMap<String, ModelRef> {
+        &self.directory.aliases
+    }
+
+    /// What `provider/model` or an alias stands for.
+    pub fn resolve_model(&self, text: &str) -> Result<ModelRef, Unresolved> {
+        self.directory.resolve(text)
+    }
+
+    /// The limit of a job's run that writes none: min(60m, A when configured).
+    pub fn run_ceiling(&self) -> Duration {
+        match self.agent.timeout {
+            AgentTimeout::Configured(limit) => limit.min(RUN_CEILING),
+            AgentTimeout::Default48h | AgentTimeout::Unlimited => RUN_CEILING,
+        }
+    }
+
+    /// Lends what a job's words refer to.
+    pub fn with_surroundings<T>(&self, then: impl FnOnce(&Surroundings<'_>) -> T) -> T {
+        let models = JobModels::new(&self.directory, self.agent.model.as_ref(), &self.environment);
+        then(&Surroundings {
+            zones: &self.zones,
+            timezone: &self.timezone,
+            lanes: &self.lanes,
+            models: &models,
+            environment: &self.environment,
+            defaults: &self.defaults,
+            run_ceiling: self.run_ceiling(),
+        })
+    }
+}
+
+/// The JSON Schema of `config.toml`, with every default.
+pub fn schema() -> serde_json::Value {
+    crate::job::schema::document("Punctual configuration", table::CONFIG)
+}

@@ -2,16 +2,45 @@
 //!
 //! A job file becomes a [`JobSpec`], which is always valid once it exists, or a list of
 //! [`Problem`]s with the place of each. Nothing in here reads the clock or starts anything.
+//!
+//! One table of keys (`table.rs`) says what a file may hold; the check of keys and types
+//! (`keys.rs`), the JSON Schema and the effective definition all follow it. What one value cannot
+//! tell (names that must resolve, keys that exclude each other) is read in `parse.rs` and
+//! `read_*.rs`. The configuration is checked with the same tools.
 
+mod duration;
+mod effective;
 mod id;
+pub(crate) mod keys;
+mod mask;
+mod parse;
 mod problem;
+mod prompt;
+mod read_agent;
+mod read_schedule;
+pub mod report;
+mod scaffold;
+pub(crate) mod schema;
 mod secret;
+pub(crate) mod source;
 mod spec;
+pub(crate) mod table;
+pub(crate) mod tree;
 
 pub use id::JobId;
-pub use problem::{Problem, Severity};
-pub use secret::{Masker, SecretSource};
+pub use mask::{Masker, SECRET_CHARS_MIN, StreamMasker};
+pub(crate) use parse::with_sources;
+pub use parse::{Defaults, ModelNeeds, Models, Parsed, Surroundings, Unresolved, parse};
+pub use problem::{Problem, Severity, sort_problems};
+pub use prompt::PROMPT_VARIABLES;
+pub use scaffold::scaffold;
+pub use secret::{Environment, SecretError, SecretSource};
 pub use spec::{
     AgentSpec, Catchup, EnvSpec, JobSpec, Limits, ModelRef, Overlap, Prompt, RunTimeout,
     ScheduleSpec, Workdir,
 };
+
+/// The JSON Schema of a job file, with every default.
+pub fn schema() -> serde_json::Value {
+    schema::document("Punctual job file", table::JOB)
+}

@@ -36,3 +36,45 @@ pub struct Problem {
     #[serde(skip)]
     pub span: Range<usize>,
 }
+
+impl Problem {
+    /// A problem about a whole file, or a folder.
+    pub fn of_file(file: &std::path::Path, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            file: file.to_owned(),
+            line: 1,
+            column: 1,
+            key: None,
+            message: message.into(),
+            help: None,
+            span: 0..0,
+        }
+    }
+
+    /// The same with what was expected, or what to do.
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<Option<String>>) -> Self {
+        self.help = help.into();
+        self
+    }
+
+    /// The same as a warning.
+    #[must_use]
+    pub fn as_warning(mut self) -> Self {
+        self.severity = Severity::Warning;
+        self
+    }
+
+    /// Whether it makes what the file defines unusable.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+/// In the order in which a person reads: by file, then by place.
+pub fn sort_problems(problems: &mut [Problem]) {
+    problems.sort_by(|a, b| {
+        (&a.file, a.line, a.column, &a.message).cmp(&(&b.file, b.line, b.column, &b.message))
+    });
+}

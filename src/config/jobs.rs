@@ -1,0 +1,93 @@
+//! The folder of job files → jobs, and for each broken file what is wrong with it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Config;
+use super::load::read_text;
+use crate::job::{self, JobId, JobSpec, Parsed, Problem, Surroundings, with_sources};
+
+/// What the folder holds. One broken file never takes another one with it.
+#[derive(Debug, Default)]
+pub struct JobSet {
+    /// The jobs that can run.
+    pub jobs: BTreeMap<JobId, JobSpec>,
+    /// The others by the stem of their file, each with at least one error.
+    pub invalid: BTreeMap<String, Vec<Problem>>,
+    /// What the writers of valid jobs should know.
+    pub warnings: Vec<Problem>,
+    /// Why the folder could not be read. Then nothing is known about any job: it does not mean
+    /// that there are none.
+    pub folder: Option<Problem>,
+}
+
+impl JobSet {
+    /// Every problem, errors and warnings, in the order of the files.
+    pub fn problems(&self) -> Vec<Problem> {
+        let invalid = self.invalid.values().flatten();
+        let mut all: Vec<_> =
+            self.folder.iter().chain(invalid).chain(&self.warnings).cloned().collect();
+        job::sort_problems(&mut all);
+        // What is wrong in [defaults] is one problem, whichever jobs repeat it.
+        all.dedup();
+        all
+    }
+
+    /// Whether everything can be used.
+    pub fn is_valid(&self) -> bool {
+        self.folder.is_none() && self.invalid.is_empty()
+    }
+}
+
+/// Reads every `*.toml` of the jobs folder; names that begin with a dot are not job files.
+pub fn load_jobs(config: &Config) -> JobSet {
+    let mut set = JobSet::default();
+    let files = match job_files(&config.jobs_dir) {
+        Ok(files) => files,
+        Err(error) => {
+            let message = format!("cannot read the jobs folder: {}", with_sources(&error));
+            set.folder = Some(Problem::of_file(&config.jobs_dir, message));
+            return set;
+        }
+    };
+    config.with_surroundings(|around| {
+        for file in &files {
+            one(file, around, &mut set);
+        }
+    });
+    // A warning about [defaults] is one warning, whichever jobs repeat it.
+    job::sort_problems(&mut set.warnings);
+    set.warnings.dedup();
+    set
+}
+
+fn job_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let text = name.to_string_lossy();
+        if text.ends_with(".toml") && !text.starts_with('.') {
+            files.push(folder.join(&name));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn one(file: &Path, around: &Surroundings<'_>, set: &mut JobSet) {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let parsed = match (stem.parse::<JobId>(), read_text(file)) {
+        (Ok(id), Ok(text)) => job::parse(&id, file, &text, around),
+        (Err(message), _) => Err(vec![Problem::of_file(file, message)]),
+        (_, Err(problem)) => Err(vec![*problem]),
+    };
+    match parsed {
+        Ok(Parsed { job, warnings }) => {
+            set.warnings.extend(warnings);
+            set.jobs.insert(job.id.clone(), job);
+        }
+        Err(problems) => {
+            set.invalid.insert(stem, problems);
+        }
+    }
+}

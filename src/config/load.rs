@@ -1,0 +1,174 @@
+//! Files → checked [`Config`], or every problem in them.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::providers::{Directory, directory};
+use super::sources::Sources;
+use super::table::CONFIG;
+use super::{AgentDefaults, AgentTimeout, Config, Scheduler};
+use crate::job::source::Source;
+use crate::job::tree::{self, Node};
+use crate::job::{Defaults, Problem, keys, sort_problems, with_sources};
+use crate::schedule::{Zone, ZoneChoice, Zones};
+
+/// A larger file is no configuration and no job.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Reads the configuration. The warnings come with it.
+pub fn load(sources: &Sources) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
+    let mut problems = Vec::new();
+    let files = sources.files();
+    let root = merged(&files, sources, &mut problems);
+    let config = root.and_then(|root| read(&root, files, sources, &mut problems));
+    sort_problems(&mut problems);
+    match config {
+        Some(config) if !problems.iter().any(Problem::is_error) => Ok((config, problems)),
+        _ => Err(problems),
+    }
+}
+
+/// All files laid upon each other; `None` when one of them has no sound text.
+fn merged(files: &[PathBuf], sources: &Sources, problems: &mut Vec<Problem>) -> Option<Node> {
+    let built_in = Source::new(&sources.absolute(Path::new("config.toml")), "");
+    let mut root = Some(Node::empty(&built_in));
+    for file in files {
+        match read_text(file) {
+            Ok(text) => {
+                let source = Source::new(file, &text);
+                let own = one_file(&source, problems);
+                root = root.zip(own).map(|(root, own)| root.merged(own));
+            }
+            Err(problem) => {
+                problems.push(*problem);
+                root = None;
+            }
+        }
+    }
+    root
+}
+
+fn one_file(source: &Arc<Source>, problems: &mut Vec<Problem>) -> Option<Node> {
+    let mut broken = Vec::new();
+    let mut node = tree::parse(source, &mut broken);
+    let mut found = Vec::new();
+    keys::check(&mut node, CONFIG, &mut found);
+    found.retain(|problem| !broken.iter().any(|syntax: &Problem| syntax.line == problem.line));
+    let is_sound = broken.is_empty();
+    problems.append(&mut broken);
+    problems.append(&mut found);
+    is_sound.then_some(node)
+}
+
+/// The text of a file, or why there is none.
+pub(super) fn read_text(file: &Path) -> Result<String, Box<Problem>> {
+    let refused = |why: String| Box::new(Problem::of_file(file, why));
+    let unreadable = |error| refused(format!("cannot read this file: {error}"));
+    let found = std::fs::metadata(file).map_err(unreadable)?;
+    if !found.is_file() {
+        return Err(refused("this is not a file".to_owned()));
+    }
+    if found.len() > FILE_BYTES_MAX {
+        return Err(refused(format!("{} bytes, at most {FILE_BYTES_MAX} are read", found.len())));
+    }
+    let bytes = std::fs::read(file).map_err(unreadable)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let sound = error.utf8_error().valid_up_to();
+        let text = String::from_utf8_lossy(error.as_bytes());
+        let message = "this is not UTF-8 text";
+        let source = Source::new(file, &text);
+        Box::new(source.error(sound..sound + 1, None, message))
+    })
+}
+
+fn read(
+    root: &Node,
+    files: Vec<PathBuf>,
+    sources: &Sources,
+    problems: &mut Vec<Problem>,
+) -> Option<Config> {
+    let zones = zones(root, problems);
+    let timezone = zones.as_ref().and_then(|zones| timezone(root, zones, problems));
+    let directory = directory(root, problems);
+    let agent = agent_defaults(root, &directory, problems);
+    let defaults = root.get("defaults").cloned().map(Defaults::new).unwrap_or_default();
+    let jobs_dir = root.path("jobs_dir").unwrap_or_else(|| root.source.folder().join("jobs"));
+    let config = Config {
+        files,
+        jobs_dir,
+        state_dir: sources.state_dir(root.path("state_dir")),
+        zones: zones?,
+        timezone: timezone?,
+        scheduler: scheduler(root),
+        lanes: lanes(root),
+        agent,
+        directory,
+        defaults,
+        environment: sources.environment.clone(),
+    };
+    let of_defaults = config.with_surroundings(|around| config.defaults.problems(around));
+    problems.extend(of_defaults);
+    Some(config)
+}
+
+fn zones(root: &Node, problems: &mut Vec<Problem>) -> Option<Zones> {
+    let key = "timezone_database";
+    let choice = root.text(key).and_then(|word| word.parse().ok()).unwrap_or(ZoneChoice::Newest);
+    let error = match Zones::open(choice) {
+        Ok(zones) => return Some(zones),
+        Err(error) => error,
+    };
+    let place = root.get(key).unwrap_or(root);
+    problems.push(place.error(key, with_sources(&error)).with_help(error.help()));
+    None
+}
+
+fn timezone(root: &Node, zones: &Zones, problems: &mut Vec<Problem>) -> Option<Zone> {
+    let Some(place) = root.get("timezone") else { return Some(Zone::utc()) };
+    match zones.get(place.as_text()?) {
+        Ok(zone) => Some(zone),
+        Err(error) => {
+            let problem = place.error("timezone", with_sources(&error));
+            problems.push(problem.with_help(error.help()));
+            None
+        }
+    }
+}
+
+fn scheduler(root: &Node) -> Scheduler {
+    let usual = Scheduler::default();
+    let duration =
+        |key: &str, usual: Duration| root.duration(&format!("scheduler.{key}")).unwrap_or(usual);
+    let lane = root.integer::<usize>("scheduler.max_concurrent_runs");
+    Scheduler {
+        max_concurrent_runs: lane.map_or(usual.max_concurrent_runs, NonZeroUsize::new),
+        shutdown_grace: duration("shutdown_grace", usual.shutdown_grace),
+        cleanup_timeout: duration("cleanup_timeout", usual.cleanup_timeout),
+        setup_timeout: duration("setup_timeout", usual.setup_timeout),
+    }
+}
+
+fn lanes(root: &Node) -> BTreeMap<String, NonZeroUsize> {
+    let Some(lanes) = root.get("lanes") else { return BTreeMap::new() };
+    let names = lanes.table().into_iter().flatten().map(|(name, _)| name);
+    let width = |name: &String| {
+        let node = lanes.table()?.get(name)?;
+        let crate::job::tree::Item::Integer(width) = node.node.item else { return None };
+        NonZeroUsize::new(usize::try_from(width).ok()?)
+    };
+    names.filter_map(|name| Some((name.clone(), width(name)?))).collect()
+}
+
+fn agent_defaults(root: &Node, models: &Directory, problems: &mut Vec<Problem>) -> AgentDefaults {
+    let key = "agents.defaults.model";
+    let model = root.get(key).and_then(|place| models.resolve_at(place, key, problems));
+    let timeout = match root.duration("agents.defaults.timeout") {
+        None => AgentTimeout::Default48h,
+        Some(Duration::ZERO) => AgentTimeout::Unlimited,
+        Some(limit) => AgentTimeout::Configured(limit),
+    };
+    AgentDefaults { model, timeout }
+}

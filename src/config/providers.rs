@@ -1,0 +1,370 @@
+//! `[models]`: the places that answer, their models, and other names for these.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::job::keys::did_you_mean;
+use crate::job::tree::{Item, Node};
+use crate::job::{
+    Environment, ModelNeeds, ModelRef, Models, Problem, SecretError, SecretSource, Unresolved,
+    with_sources,
+};
+
+/// A place that answers model requests.
+#[derive(Debug, Clone)]
+pub struct ProviderConfig {
+    /// What it speaks.
+    pub api: Api,
+    /// Where it is, without a slash at the end; `None` for a script.
+    pub base_url: Option<String>,
+    /// Its key; `None`: it wants none.
+    pub api_key: Option<ApiKey>,
+    /// P of semantics §2.
+    pub timeout: Option<Duration>,
+    /// The limit of the wait for the first token.
+    pub first_token_timeout: Option<Duration>,
+    /// Its models; with none listed, any name is taken.
+    pub models: BTreeMap<String, ModelConfig>,
+}
+
+/// The language of a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Api {
+    /// Chat completions.
+    OpenAi,
+    /// Messages.
+    Anthropic,
+    /// Ollama's own.
+    Ollama,
+    /// A file of answers.
+    Script(PathBuf),
+}
+
+/// A provider's key.
+#[derive(Debug, Clone)]
+pub enum ApiKey {
+    /// By name.
+    Named(SecretSource),
+    /// Written into the configuration.
+    Literal(SecretString),
+}
+
+impl ApiKey {
+    /// The key itself.
+    pub fn read(&self, environment: &Environment) -> Result<SecretString, SecretError> {
+        match self {
+            Self::Named(source) => source.read(environment),
+            Self::Literal(key) => Ok(key.clone()),
+        }
+    }
+}
+
+/// What is known of a model.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ModelConfig {
+    /// In tokens.
+    pub context_window: Option<u64>,
+    /// Of one answer, in tokens.
+    pub max_output_tokens: Option<u64>,
+    /// What it costs; `None` is unknown, not free.
+    pub price: Option<Price>,
+}
+
+/// USD per million tokens. What is not written costs nothing, once a price is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Price {
+    /// Input tokens.
+    pub input: f64,
+    /// Output tokens.
+    pub output: f64,
+    /// Tokens read from a cache.
+    pub cache_read: f64,
+    /// Tokens written to a cache.
+    pub cache_write: f64,
+}
+
+/// All providers and aliases, as far as they are right.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Directory {
+    pub(super) providers: BTreeMap<String, ProviderConfig>,
+    pub(super) aliases: BTreeMap<String, ModelRef>,
+    /// Providers and aliases that are written and have been reported.
+    reported: BTreeSet<String>,
+}
+
+pub(super) fn directory(root: &Node, problems: &mut Vec<Problem>) -> Directory {
+    let mut directory = Directory::default();
+    for (id, entry) in root.get("models.providers").and_then(Node::table).into_iter().flatten() {
+        match provider(id, &entry.node, problems) {
+            Some(provider) => {
+                directory.providers.insert(id.clone(), provider);
+            }
+            None => {
+                directory.reported.insert(id.clone());
+            }
+        }
+    }
+    for (name, entry) in root.get("models.aliases").and_then(Node::table).into_iter().flatten() {
+        match alias(name, &entry.node, &directory, problems) {
+            Some(model) => {
+                directory.aliases.insert(name.clone(), model);
+            }
+            None => {
+                directory.reported.insert(name.clone());
+            }
+        }
+    }
+    directory
+}
+
+fn alias(
+    name: &str,
+    node: &Node,
+    directory: &Directory,
+    problems: &mut Vec<Problem>,
+) -> Option<ModelRef> {
+    let target = node.as_text()?;
+    let key = format!("models.aliases.{name}");
+    if name.is_empty() || name.contains('/') {
+        problems.push(node.error(&key, "an alias has a name without `/`"));
+        return None;
+    }
+    if !target.contains('/') {
+        problems.push(node.error(&key, format!("`{target}` is not provider/model")));
+        return None;
+    }
+    directory.resolve_at(node, &key, problems)
+}
+
+fn provider(id: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<ProviderConfig> {
+    let key = |name: &str| format!("models.providers.{id}.{name}");
+    node.table()?;
+    if id.is_empty() || id.contains('/') {
+        let path = format!("models.providers.{id}");
+        problems.push(node.error(&path, "a provider has a name without `/`"));
+    }
+    let Some(api) = node.get("api") else {
+        let problem =
+            node.error(&key("api"), format!("the provider `{id}` does not say its `api`"));
+        problems.push(problem.with_help("openai, anthropic, ollama or script".to_owned()));
+        return None;
+    };
+    let (api, usual_url) = match api.as_text()? {
+        "openai" => (Api::OpenAi, "https://api.openai.com/v1"),
+        "anthropic" => (Api::Anthropic, "https://api.anthropic.com"),
+        "ollama" => (Api::Ollama, "http://127.0.0.1:11434"),
+        _ => (Api::Script(script(node, &key("script"), problems)?), ""),
+    };
+    let is_script = matches!(api, Api::Script(_));
+    for (name, of_script) in [("script", true), ("base_url", false)] {
+        if let Some(place) = node.get(name).filter(|_| is_script != of_script) {
+            let message = match of_script {
+                true => "`script` is only for `api = \"script\"`",
+                false => "`api = \"script\"` has no `base_url`",
+            };
+            problems.push(place.error(&key(name), message));
+        }
+    }
+    let api_key = api_key(id, node, problems);
+    let base_url = match node.get("base_url") {
+        _ if is_script => None,
+        None => Some(usual_url.to_owned()),
+        Some(place) => Some(base_url(place, &key("base_url"), problems)?),
+    };
+    Some(ProviderConfig {
+        api,
+        base_url,
+        api_key,
+        timeout: node.duration("timeout"),
+        first_token_timeout: node.duration("first_token_timeout"),
+        models: models(node),
+    })
+}
+
+fn script(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<PathBuf> {
+    let Some(place) = node.get("script") else {
+        problems.push(node.error(key, "`api = \"script\"` needs `script`, a file of answers"));
+        return None;
+    };
+    place.as_text()?;
+    let path = node.path("script")?;
+    if !path.is_file() {
+        problems.push(place.error(key, format!("there is no file `{}`", path.display())));
+    }
+    Some(path)
+}
+
+fn base_url(place: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<String> {
+    let text = place.as_text()?.trim().trim_end_matches('/');
+    let refusal = match url::Url::parse(text) {
+        Err(error) => Some(format!("this is not a URL: {error}")),
+        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+            Some("a provider is reached by http or https".to_owned())
+        }
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            Some("a URL cannot carry a password here: use `api_key_env`".to_owned())
+        }
+        Ok(url) if url.query().is_some() || url.fragment().is_some() => {
+            Some("paths are added to this URL: it cannot have `?` or `#`".to_owned())
+        }
+        Ok(_) => None,
+    };
+    match refusal {
+        None => Some(text.to_owned()),
+        Some(message) => {
+            let help = "such as http://127.0.0.1:8080/v1".to_owned();
+            problems.push(place.error(key, message).with_help(help));
+            None
+        }
+    }
+}
+
+fn api_key(id: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<ApiKey> {
+    let literal = node.text("api_key").map(|key| ApiKey::Literal(key.to_owned().into()));
+    let variable =
+        node.text("api_key_env").map(|name| ApiKey::Named(SecretSource::Env(name.to_owned())));
+    let file = node.path("api_key_file").map(|path| ApiKey::Named(SecretSource::File(path)));
+    let mut given: Vec<_> = [literal, variable, file].into_iter().flatten().collect();
+    if given.len() > 1 {
+        let key = format!("models.providers.{id}.api_key");
+        let message = format!("the provider `{id}` has more than one key");
+        let help = "keep one of `api_key`, `api_key_env` and `api_key_file`".to_owned();
+        problems.push(node.error(&key, message).with_help(help));
+    }
+    given.pop()
+}
+
+fn models(node: &Node) -> BTreeMap<String, ModelConfig> {
+    let table = node.get("models").and_then(Node::table);
+    let usable = table.into_iter().flatten().filter(|(_, entry)| {
+        // A refused model is still a name: jobs that use it are not told that it is unknown.
+        matches!(entry.node.item, Item::Table(_) | Item::Refused)
+    });
+    usable
+        .map(|(name, entry)| {
+            let node = &entry.node;
+            let config = ModelConfig {
+                context_window: node.integer("context_window"),
+                max_output_tokens: node.integer("max_output_tokens"),
+                price: node.get("price").map(price),
+            };
+            (name.clone(), config)
+        })
+        .collect()
+}
+
+fn price(node: &Node) -> Price {
+    let of = |key| node.float(key).unwrap_or(0.0);
+    Price {
+        input: of("input"),
+        output: of("output"),
+        cache_read: of("cache_read"),
+        cache_write: of("cache_write"),
+    }
+}
+
+impl Directory {
+    /// What the text at `place` stands for; a problem, unless what it names has been reported.
+    pub(super) fn resolve_at(
+        &self,
+        place: &Node,
+        key: &str,
+        problems: &mut Vec<Problem>,
+    ) -> Option<ModelRef> {
+        let text = place.as_text()?;
+        let named = text.split('/').next().unwrap_or(text);
+        match self.resolve(text) {
+            Ok(model) => return Some(model),
+            Err(_) if self.reported.contains(named) => {}
+            Err(unresolved) => {
+                let problem = place.error(key, unresolved.message);
+                problems.push(problem.with_help(unresolved.help));
+            }
+        }
+        None
+    }
+
+    /// What `provider/model` or an alias stands for.
+    pub(super) fn resolve(&self, text: &str) -> Result<ModelRef, Unresolved> {
+        match self.aliases.get(text) {
+            Some(model) => Ok(model.clone()),
+            None if text.contains('/') => self.model(text),
+            None => Err(Unresolved {
+                message: format!("`{text}` is neither provider/model nor an alias"),
+                help: nearest_or_all(text, self.aliases.keys().map(String::as_str)),
+            }),
+        }
+    }
+
+    fn model(&self, text: &str) -> Result<ModelRef, Unresolved> {
+        let (id, model) = text.split_once('/').unwrap_or((text, ""));
+        let Some(provider) = self.providers.get(id) else {
+            return Err(Unresolved {
+                message: format!("there is no provider `{id}`"),
+                help: nearest_or_all(id, self.providers.keys().map(String::as_str)),
+            });
+        };
+        if model.is_empty() {
+            let message = format!("`{text}` names no model");
+            return Err(Unresolved { message, help: None });
+        }
+        if !provider.models.is_empty() && !provider.models.contains_key(model) {
+            return Err(Unresolved {
+                message: format!("the provider `{id}` has no model `{model}`"),
+                help: nearest_or_all(model, provider.models.keys().map(String::as_str)),
+            });
+        }
+        Ok(ModelRef { provider: id.to_owned(), model: model.to_owned() })
+    }
+}
+
+fn nearest_or_all<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<String> {
+    let all: Vec<_> = known.clone().take(10).collect();
+    did_you_mean(word, known)
+        .or_else(|| (!all.is_empty()).then(|| format!("there are {}", all.join(", "))))
+}
+
+/// The models as jobs see them, with each provider's key looked at once.
+pub(super) struct JobModels<'a> {
+    pub(super) directory: &'a Directory,
+    pub(super) default_model: Option<&'a ModelRef>,
+    needs: BTreeMap<&'a str, ModelNeeds>,
+}
+
+impl<'a> JobModels<'a> {
+    pub(super) fn new(
+        directory: &'a Directory,
+        default_model: Option<&'a ModelRef>,
+        environment: &Environment,
+    ) -> Self {
+        let needs = directory.providers.iter().map(|(id, provider)| {
+            let timeouts = [
+                ("timeout", provider.timeout),
+                ("first_token_timeout", provider.first_token_timeout),
+            ];
+            let timeouts =
+                timeouts.into_iter().filter_map(|(key, limit)| Some((key, limit?))).collect();
+            let key = provider.api_key.as_ref().map(|key| key.read(environment));
+            let key_problem = key.and_then(Result::err).map(|error| with_sources(&error));
+            (id.as_str(), ModelNeeds { timeouts, key_problem })
+        });
+        Self { directory, default_model, needs: needs.collect() }
+    }
+}
+
+impl Models for JobModels<'_> {
+    fn default_model(&self) -> Option<ModelRef> {
+        self.default_model.cloned()
+    }
+
+    fn resolve(&self, text: &str) -> Result<ModelRef, Unresolved> {
+        self.directory.resolve(text)
+    }
+
+    fn needs(&self, model: &ModelRef) -> ModelNeeds {
+        self.needs.get(model.provider.as_str()).cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,211 @@
+//! Every key of `config.toml`.
+
+use crate::job::keys::{Key, Kind, Support, Zero};
+use crate::job::table::{COUNT_MAX, JOB, RETENTION, THINKING, TIME, key};
+use Kind::{Amount, Any, Bool, Integer, Map, Table, Tables, Text, TextMap, Texts, Words};
+use Support::{Later, Now, Only};
+
+/// The keys of `config.toml`.
+pub(crate) static CONFIG: &[Key] = &[
+    key("jobs_dir", Text, r#""jobs""#, Now, "The folder of the job files."),
+    key("state_dir", Text, r#""state""#, Now, "The folder of the database and the sessions."),
+    key("timezone", Text, r#""UTC""#, Now, "The zone of jobs that name none."),
+    key(
+        "timezone_database",
+        Words(&["newest", "bundled", "system"]),
+        r#""newest""#,
+        Now,
+        "The built-in database, the host's, or the newer one.",
+    ),
+    key("scheduler", Table(SCHEDULER), "{}", Now, "How runs are started and ended."),
+    key("lanes", Map(&Integer(1, 100_000)), "{}", Now, "Named lanes with a width."),
+    key("agents", Table(AGENTS), "{}", Now, "What holds for every turn."),
+    key("models", Table(MODELS), "{}", Now, "Where models are."),
+    key("session", Table(SESSION), "{}", Now, "Sessions."),
+    key("diagnostics", Table(DIAGNOSTICS), "{}", Now, "The look-out for stuck sessions."),
+    key("gateway", Table(GATEWAY), "", Later, "JSON-RPC, event streams, dashboard."),
+    key("targets", Map(&Any), "", Later, "Where replies and alerts can be sent."),
+    key("security", Table(SECURITY), "{}", Now, "What is trusted."),
+    key("calendars", TextMap, "", Later, "Files of dates for `exclude`."),
+    key("mcp", Table(MCP), "", Later, "MCP servers."),
+    key("skills", Table(SKILLS), "", Later, "Where skills are."),
+    key("harnesses", Map(&Any), "", Later, "Other programs that drive a turn."),
+    key("hooks", Tables(HOOKS), "", Later, "Commands that look in or step in."),
+    key("defaults", Table(JOB), "", Now, "Job tables that every job starts from."),
+    key("ceilings", Table(CEILINGS), "", Later, "What no job may exceed."),
+    key("budget", Table(BUDGET), "", Later, "What all jobs may cost."),
+    key("heartbeat", Table(HEARTBEAT), "", Later, "A ping of `serve` itself."),
+    key("retention", Table(RETENTION), "", Later, "How much history is kept."),
+];
+
+static SCHEDULER: &[Key] = &[
+    key(
+        "max_concurrent_runs",
+        Integer(0, 100_000),
+        "8",
+        Now,
+        "Width of the global lane; 0 = none.",
+    ),
+    key(
+        "reload",
+        Words(&["watch", "manual"]),
+        r#""manual""#,
+        Only(r#"["manual"]"#),
+        "How changed files are noticed.",
+    ),
+    key("shutdown_grace", TIME, r#""30s""#, Now, "How long runs may go on after a stop signal."),
+    key("cleanup_timeout", TIME, r#""20s""#, Now, "The clean-up after the end of a run, in all."),
+    key("setup_timeout", TIME, r#""1m""#, Now, "From the start of a run to its turn."),
+];
+
+static AGENTS: &[Key] = &[key("defaults", Table(AGENT_DEFAULTS), "{}", Now, "Of every turn.")];
+
+static AGENT_DEFAULTS: &[Key] = &[
+    key("model", Text, "", Now, "provider/model or an alias, for jobs that name none."),
+    key("fallbacks", Texts, "[]", Only("[[]]"), "Models to go on with when the first fails."),
+    key(
+        "timeout",
+        Kind::Duration(Zero::Unlimited),
+        "",
+        Now,
+        "The limit of a whole agent run, \"0s\" = unlimited; absent: 48h.",
+    ),
+    key("thinking", Words(THINKING), r#""off""#, Only(r#"["off"]"#), "How much it thinks."),
+    key("verbose", Bool, "false", Only("[false]"), "Tool summaries in replies."),
+    key("trace", Bool, "false", Only("[false]"), "Every request and answer."),
+    key(
+        "reasoning",
+        Words(&["off", "stream", "blocks"]),
+        r#""off""#,
+        Only(r#"["off"]"#),
+        "Whether reasoning is shown.",
+    ),
+    key(
+        "block_streaming",
+        Words(&["off", "text_end", "message_end"]),
+        r#""off""#,
+        Only(r#"["off"]"#),
+        "When partial replies are sent.",
+    ),
+];
+
+static MODELS: &[Key] = &[
+    key("aliases", TextMap, "{}", Now, "Other names of provider/model."),
+    key("providers", Map(&Table(PROVIDER)), "{}", Now, "The places that answer."),
+];
+
+static PROVIDER: &[Key] = &[
+    key("api", Words(&["openai", "anthropic", "ollama", "script"]), "", Now, "What it speaks."),
+    key("base_url", Text, "", Now, "Where it is; default: the API's own place."),
+    key("script", Text, "", Now, "For `api = \"script\"`: the file of answers."),
+    key("api_key", Text, "", Now, "The key; better by one of the next two."),
+    key("api_key_env", Text, "", Now, "The environment variable that holds it."),
+    key("api_key_file", Text, "", Now, "The file that holds it."),
+    key("auth", Tables(AUTH), "", Later, "Several keys, tried in order."),
+    key("timeout", TIME, "", Now, "The limit of one request, and a stream's idle window."),
+    key("first_token_timeout", TIME, "", Now, "The limit of the wait for the first token."),
+    key(
+        "models",
+        Map(&Table(MODEL)),
+        "{}",
+        Now,
+        "Its models; with none listed, any name is taken.",
+    ),
+];
+
+static AUTH: &[Key] = &[
+    key("name", Text, "", Later, "What it is called."),
+    key("api_key", Text, "", Later, "The key."),
+    key("api_key_env", Text, "", Later, "The environment variable that holds it."),
+    key("api_key_file", Text, "", Later, "The file that holds it."),
+];
+
+static MODEL: &[Key] = &[
+    key("context_window", Integer(256, COUNT_MAX), "", Now, "Tokens; absent: 32768."),
+    key("max_output_tokens", Integer(1, COUNT_MAX), "", Now, "Tokens of one answer."),
+    key("price", Table(PRICE), "", Now, "USD per million tokens; absent: cost unknown."),
+];
+
+static PRICE: &[Key] = &[
+    key("input", Amount, "", Now, "Input tokens."),
+    key("output", Amount, "", Now, "Output tokens."),
+    key("cache_read", Amount, "", Now, "Tokens read from a cache."),
+    key("cache_write", Amount, "", Now, "Tokens written to a cache."),
+];
+
+static SESSION: &[Key] = &[
+    key("queue", Table(QUEUE), "{}", Now, "Messages that arrive while a session is busy."),
+    key("write_lock", Table(WRITE_LOCK), "{}", Now, "The lock beside a transcript."),
+];
+
+static QUEUE: &[Key] = &[
+    key(
+        "mode",
+        Words(&["steer", "followup", "collect", "interrupt"]),
+        r#""steer""#,
+        Only(r#"["steer"]"#),
+        "What becomes of them.",
+    ),
+    key("cap", Integer(1, 100_000), "20", Only("[20]"), "How many wait."),
+    key("debounce", TIME, r#""500ms""#, Only(r#"["500ms"]"#), "The quiet before a collected turn."),
+];
+
+static WRITE_LOCK: &[Key] = &[key(
+    "acquire_timeout",
+    TIME,
+    r#""1m""#,
+    Only(r#"["1m"]"#),
+    "How long a writer waits for it.",
+)];
+
+static DIAGNOSTICS: &[Key] = &[
+    key("enabled", Bool, "true", Only("[true]"), "Whether it looks."),
+    key("stuck_session_warn", TIME, r#""2m""#, Only(r#"["2m"]"#), "Silence that is reported."),
+    key("stuck_session_abort", TIME, "", Later, "Silence that is ended."),
+];
+
+static GATEWAY: &[Key] = &[
+    key("bind", Text, r#""127.0.0.1:7077""#, Later, "Where it listens."),
+    key("token", Text, "", Later, "The token of acting calls."),
+    key("token_env", Text, "", Later, "The environment variable that holds it."),
+    key("token_file", Text, "", Later, "The file that holds it."),
+];
+
+static SECURITY: &[Key] = &[
+    key(
+        "install_policy",
+        Words(&["allow", "warn", "block"]),
+        r#""warn""#,
+        Only(r#"["warn"]"#),
+        "What may be installed.",
+    ),
+    key("allow_hosts", Texts, "[]", Only("[[]]"), "Private hosts that tools may reach."),
+];
+
+static MCP: &[Key] = &[key("servers", Map(&Any), "", Later, "The servers by name.")];
+
+static SKILLS: &[Key] = &[key("dirs", Texts, "", Later, "The folders.")];
+
+static HOOKS: &[Key] = &[
+    key("on", Text, "", Later, "The point."),
+    key("command", Texts, "", Later, "Program and arguments."),
+    key("priority", Integer(-1_000_000, 1_000_000), "0", Later, "High before low."),
+    key("timeout", TIME, r#""15s""#, Later, "How long it may take."),
+];
+
+static CEILINGS: &[Key] = &[
+    key("max_usd", Amount, "", Later, "The cost of a run."),
+    key("max_tokens", Integer(1, COUNT_MAX), "", Later, "The tokens of a run."),
+    key("timeout", TIME, "", Later, "The time of a run."),
+    key("tools", Texts, "", Later, "The tools on offer."),
+    key("exec_allow", Texts, "", Later, "The commands of `exec`."),
+];
+
+static BUDGET: &[Key] = &[key("max_usd_per_day", Amount, "", Later, "All jobs together.")];
+
+static HEARTBEAT: &[Key] = &[
+    key("url", Text, "", Later, "Where to ping."),
+    key("url_env", Text, "", Later, "The environment variable that holds it."),
+    key("url_file", Text, "", Later, "The file that holds it."),
+    key("every", TIME, "", Later, "How often."),
+];

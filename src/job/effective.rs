@@ -1,0 +1,63 @@
+//! A definition as it holds: defaults applied, names resolved, secrets by name only.
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::keys::{Key, Kind, Support, json};
+use super::parse::Read;
+use super::spec::{Prompt, Workdir};
+use super::table::JOB;
+use super::tree::Node;
+
+/// What `show --effective` prints of a job.
+pub(super) fn definition(node: &Node, read: &Read) -> Value {
+    let mut definition = with_defaults(Some(node), JOB);
+    let mut put = |table: &str, key: &str, value: Value| {
+        if let Some(Value::Object(table)) = definition.get_mut(table) {
+            table.insert(key.to_owned(), value);
+        }
+    };
+    if let Some((_, zone)) = &read.schedule {
+        put("schedule", "timezone", zone.name().into());
+    }
+    put("agent", "model", read.agent.model.to_string().into());
+    if let Prompt::File(path) = &read.agent.prompt {
+        put("agent", "prompt_file", path.display().to_string().into());
+    }
+    if let Workdir::Existing(path) = &read.agent.workdir {
+        put("agent", "workdir", path.display().to_string().into());
+    }
+    let secrets: Map<_, _> =
+        read.env.secret.iter().map(|(name, source)| (name.clone(), source.to_json())).collect();
+    put("env", "secret", secrets.into());
+    Value::Object(definition)
+}
+
+/// SHA-256 of a definition, in hex.
+pub(super) fn hash(definition: &Value) -> String {
+    use std::fmt::Write;
+    // Whether a value was written or is a default must not matter, nor where it was inserted.
+    let mut sorted = definition.clone();
+    sorted.sort_all_objects();
+    let digest = Sha256::digest(sorted.to_string());
+    digest.iter().fold(String::with_capacity(64), |mut hex, byte| {
+        write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
+        hex
+    })
+}
+
+fn with_defaults(node: Option<&Node>, keys: &'static [Key]) -> Map<String, Value> {
+    let mut out = Map::new();
+    for key in keys.iter().filter(|key| key.support != Support::Later) {
+        let own = node.and_then(|node| node.get(key.name));
+        let value = match (&key.kind, own) {
+            (Kind::Table(_), None) if key.default.is_empty() => continue,
+            (Kind::Table(inner), own) => Value::Object(with_defaults(own, inner)),
+            (kind, Some(own)) => json(own, kind),
+            (_, None) if key.default.is_empty() => continue,
+            (_, None) => serde_json::from_str(key.default).expect("the key table holds JSON"),
+        };
+        out.insert(key.name.to_owned(), value);
+    }
+    out
+}

@@ -1,0 +1,334 @@
+//! A job file's text → [`JobSpec`], or every problem in it.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::Duration;
+
+use super::effective;
+use super::id::JobId;
+use super::keys;
+use super::problem::{Problem, sort_problems};
+use super::read_agent;
+use super::read_schedule;
+use super::secret::{Environment, SecretSource};
+use super::source::Source;
+use super::spec::{AgentSpec, EnvSpec, JobSpec, Limits, ModelRef, RunTimeout};
+use super::table::JOB;
+use super::tree::{self, Item, Node};
+use crate::schedule::{Zone, Zones};
+
+/// What a job's words refer to: the configuration, as far as a job has to know it.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The zone database.
+    pub zones: &'a Zones,
+    /// The zone of jobs that name none.
+    pub timezone: &'a Zone,
+    /// The named lanes and their widths.
+    pub lanes: &'a BTreeMap<String, NonZeroUsize>,
+    /// The models.
+    pub models: &'a dyn Models,
+    /// Where secrets are looked up.
+    pub environment: &'a Environment,
+    /// What jobs need not repeat.
+    pub defaults: &'a Defaults,
+    /// The limit of a run that writes none (semantics §2).
+    pub run_ceiling: Duration,
+}
+
+/// The models that a job can name.
+pub trait Models {
+    /// The model of jobs that name none.
+    fn default_model(&self) -> Option<ModelRef>;
+
+    /// What `provider/model` or an alias stands for.
+    fn resolve(&self, text: &str) -> Result<ModelRef, Unresolved>;
+
+    /// What a run on this model needs of its provider.
+    fn needs(&self, model: &ModelRef) -> ModelNeeds;
+}
+
+/// Why a model's name stands for nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unresolved {
+    /// What is wrong.
+    pub message: String,
+    /// The nearest known name, or the known names.
+    pub help: Option<String>,
+}
+
+/// What a model's provider asks of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModelNeeds {
+    /// The provider's own limits on a request, by their keys.
+    pub timeouts: Vec<(&'static str, Duration)>,
+    /// Why its key cannot be read, without the key.
+    pub key_problem: Option<String>,
+}
+
+/// The `[defaults]` of the configuration: job tables that every job starts from.
+#[derive(Debug, Clone, Default)]
+pub struct Defaults(Option<Node>);
+
+impl Defaults {
+    /// Takes a table whose keys have been checked against the job's keys.
+    pub(crate) fn new(node: Node) -> Self {
+        Self(Some(node))
+    }
+
+    /// What is wrong with the values in it, whichever job they come to stand in.
+    pub(crate) fn problems(&self, around: &Surroundings<'_>) -> Vec<Problem> {
+        let Some(node) = &self.0 else { return Vec::new() };
+        let mut reader = Reader { node, around, part: Part::Defaults, problems: Vec::new() };
+        reader.everything();
+        reader.problems
+    }
+
+    fn under(&self, job: Node) -> Node {
+        let Some(defaults) = &self.0 else { return job };
+        let mut defaults = defaults.clone();
+        for alternatives in ALTERNATIVES {
+            if alternatives.iter().any(|path| job.get(path).is_some()) {
+                alternatives.iter().for_each(|path| defaults.remove(path));
+            }
+        }
+        defaults.merged(job)
+    }
+}
+
+/// Keys that exclude each other: a job that writes one means it in place of a default's other.
+const ALTERNATIVES: &[&[&str]] =
+    &[&["schedule.cron", "schedule.every", "schedule.at"], &["agent.prompt", "agent.prompt_file"]];
+
+/// A job that can be run, and what its writer should know.
+#[derive(Debug)]
+pub struct Parsed {
+    /// The job.
+    pub job: JobSpec,
+    /// Warnings.
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads the text of a job file. Either everything in it is right, or all problems come back.
+///
+/// Looks at the disk only for the files and folders that the job names.
+pub fn parse(
+    id: &JobId,
+    file: &Path,
+    text: &str,
+    around: &Surroundings<'_>,
+) -> Result<Parsed, Vec<Problem>> {
+    let source = Source::new(file, text);
+    let mut problems = Vec::new();
+    let mut own = tree::parse(&source, &mut problems);
+    let unreadable = !problems.is_empty();
+    check_keys(&mut own, &mut problems);
+    let merged = around.defaults.under(own);
+    let mut reader = Reader { node: &merged, around, part: Part::Job, problems };
+    // A file with a syntax error lacks what stands behind it; what is missing is not its fault.
+    let read = if unreadable { None } else { reader.everything() };
+    let mut problems = reader.problems;
+    sort_problems(&mut problems);
+    let Some(read) = read.filter(|_| !problems.iter().any(Problem::is_error)) else {
+        return Err(problems);
+    };
+    Ok(Parsed { job: job_spec(id, file, &merged, read), warnings: problems })
+}
+
+/// Checks keys and types. What a syntax error left on its own line is not judged twice.
+fn check_keys(own: &mut Node, problems: &mut Vec<Problem>) {
+    let broken_lines: Vec<_> = problems.iter().map(|problem| problem.line).collect();
+    let mut found = Vec::new();
+    keys::check(own, JOB, &mut found);
+    found.retain(|problem| !broken_lines.contains(&problem.line));
+    problems.extend(found);
+}
+
+fn job_spec(id: &JobId, file: &Path, merged: &Node, read: Read) -> JobSpec {
+    let effective = effective::definition(merged, &read);
+    JobSpec {
+        id: id.clone(),
+        file: file.to_owned(),
+        description: merged.text("description").map(str::to_owned),
+        owner: merged.text("owner").map(str::to_owned),
+        labels: merged.text_map("labels"),
+        enabled: merged.bool("enabled").unwrap_or(true),
+        lane: merged.text("lane").map(str::to_owned),
+        schedule: read.schedule.map(|(schedule, _)| schedule),
+        agent: read.agent,
+        env: read.env,
+        limits: read.limits,
+        definition_hash: effective::hash(&effective),
+        effective,
+    }
+}
+
+/// The parts that need more than a look at one value.
+pub(super) struct Read {
+    pub(super) schedule: Option<(super::spec::ScheduleSpec, Zone)>,
+    pub(super) agent: AgentSpec,
+    pub(super) env: EnvSpec,
+    pub(super) limits: Limits,
+}
+
+/// What is being read: a whole job, or defaults in which anything may be missing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Job,
+    Defaults,
+}
+
+pub(super) struct Reader<'a> {
+    pub(super) node: &'a Node,
+    pub(super) around: &'a Surroundings<'a>,
+    pub(super) part: Part,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn everything(&mut self) -> Option<Read> {
+        self.lane();
+        let limits = limits(self.node);
+        let schedule = read_schedule::schedule(self);
+        let agent = read_agent::agent(self, &limits);
+        let env = self.env();
+        Some(Read { schedule, agent: agent?, env, limits })
+    }
+
+    /// Reports a problem with the value at `path`, or at the nearest table above it.
+    pub(super) fn refuse(
+        &mut self,
+        path: &str,
+        message: impl Into<String>,
+        help: impl Into<Option<String>>,
+    ) {
+        let problem = self.problem(path, message).with_help(help);
+        self.problems.push(problem);
+    }
+
+    pub(super) fn warn(&mut self, path: &str, message: impl Into<String>) {
+        let problem = self.problem(path, message).as_warning();
+        self.problems.push(problem);
+    }
+
+    fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
+        if let Some(node) = self.node.get(path) {
+            return node.error(path, message);
+        }
+        let mut above = path;
+        while let Some((shorter, _)) = above.rsplit_once('.') {
+            above = shorter;
+            if let Some(entry) = self.node.entry(above) {
+                let span = entry.key_span.clone();
+                return entry.key_source.error(span, path.to_owned(), message);
+            }
+        }
+        self.node.source.error(0..0, path.to_owned(), message)
+    }
+
+    fn lane(&mut self) {
+        let Some(lane) = self.node.text("lane") else { return };
+        if !self.around.lanes.contains_key(lane) {
+            let known = self.around.lanes.keys().map(String::as_str);
+            let help = keys::did_you_mean(lane, known)
+                .unwrap_or_else(|| "name it under [lanes] in config.toml".to_owned());
+            self.refuse("lane", format!("there is no lane `{lane}`"), help);
+        }
+    }
+
+    fn env(&mut self) -> EnvSpec {
+        let set = self.node.text_map("env.set");
+        let pass = self.node.texts("env.pass").unwrap_or_default();
+        let pass: Vec<_> = pass.into_iter().map(|(name, _)| name.to_owned()).collect();
+        let secret = self.secrets();
+        for (name, path) in set
+            .keys()
+            .map(|name| (name, "env.set"))
+            .chain(pass.iter().map(|name| (name, "env.pass")))
+            .chain(secret.keys().map(|name| (name, "env.secret")))
+        {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                self.refuse(path, format!("`{name}` cannot name an environment variable"), None);
+            }
+        }
+        for name in secret.keys().filter(|name| set.contains_key(*name) || pass.contains(name)) {
+            let path = format!("env.secret.{name}");
+            self.refuse(&path, format!("`{name}` is a secret and also in `set` or `pass`"), None);
+        }
+        EnvSpec { set, pass, secret }
+    }
+
+    fn secrets(&mut self) -> BTreeMap<String, SecretSource> {
+        let mut secrets = BTreeMap::new();
+        let Some(table) = self.node.get("env.secret").and_then(Node::table) else { return secrets };
+        for (name, entry) in table {
+            let path = format!("env.secret.{name}");
+            let node = &entry.node;
+            if matches!(node.item, Item::Refused) {
+                continue;
+            }
+            let source = match (node.text("env"), node.path("file")) {
+                (Some(variable), None) => SecretSource::Env(variable.to_owned()),
+                (None, Some(file)) => SecretSource::File(file),
+                // A refused value inside has been reported.
+                _ if node.table().is_some_and(has_refused) => continue,
+                _ => {
+                    let help = "write { env = \"NAME\" } or { file = \"…\" }".to_owned();
+                    self.refuse(&path, "a secret has either `env` or `file`", help);
+                    continue;
+                }
+            };
+            // What is missing is each job's own affair, not the configuration's.
+            if self.part == Part::Job {
+                self.secret_value(&path, &source);
+            }
+            secrets.insert(name.clone(), source);
+        }
+        secrets
+    }
+
+    fn secret_value(&mut self, path: &str, source: &SecretSource) {
+        use secrecy::ExposeSecret;
+        match source.read(self.around.environment) {
+            Err(error) => self.refuse(path, with_sources(&error), None),
+            Ok(value) if value.expose_secret().chars().count() < super::mask::SECRET_CHARS_MIN => {
+                let least = super::mask::SECRET_CHARS_MIN;
+                self.warn(path, format!("a secret of fewer than {least} characters is not masked"));
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+fn has_refused(table: &tree::Table) -> bool {
+    table.values().any(|entry| matches!(entry.node.item, Item::Refused))
+}
+
+/// An error and everything under it, in one line.
+pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+fn limits(node: &Node) -> Limits {
+    let usual = Limits::default();
+    Limits {
+        timeout: match node.duration("limits.timeout") {
+            None => RunTimeout::Unset,
+            Some(Duration::ZERO) => RunTimeout::Unlimited,
+            Some(limit) => RunTimeout::After(limit),
+        },
+        lane_timeout: node.duration("limits.lane_timeout"),
+        stop_grace: node.duration("limits.stop_grace").unwrap_or(usual.stop_grace),
+        tool_timeout: node.duration("limits.tool_timeout").unwrap_or(usual.tool_timeout),
+        max_turns: node.integer("limits.max_turns").unwrap_or(usual.max_turns),
+        max_tokens: node.integer("limits.max_tokens").unwrap_or(usual.max_tokens),
+    }
+}

@@ -1,0 +1,202 @@
+//! `[agent]`: what to say to which model with which tools, and where.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::keys::did_you_mean;
+use super::parse::{Part, Reader};
+use super::prompt;
+use super::source::Source;
+use super::spec::{AgentSpec, Limits, ModelRef, Prompt, RunTimeout, Workdir};
+
+/// The tools that a job may name.
+pub(crate) const TOOLS: &[&str] = &["read", "write", "edit", "list", "grep", "exec"];
+/// Those of a job that names none: they change nothing.
+pub(crate) const DEFAULT_TOOLS: &[&str] = &["read", "list", "grep"];
+const LATER_TOOLS: &[&str] = &["http_get", "message", "history", "subturn"];
+/// A longer prompt file is not a prompt.
+const PROMPT_BYTES_MAX: u64 = 1024 * 1024;
+
+pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpec> {
+    let prompt = prompt(reader);
+    let model = model(reader, limits);
+    let tools = tools(reader);
+    let exec_allow = exec_allow(reader, &tools);
+    let workdir = workdir(reader);
+    let vars = reader.node.text_map("agent.vars");
+    Some(AgentSpec { prompt: prompt?, vars, model: model?, tools, exec_allow, workdir: workdir? })
+}
+
+fn prompt(reader: &mut Reader<'_>) -> Option<Prompt> {
+    let node = reader.node;
+    match (node.get("agent.prompt"), node.get("agent.prompt_file")) {
+        (Some(_), Some(_)) => {
+            let help = "keep one of them".to_owned();
+            reader.refuse("agent.prompt_file", "both `prompt` and `prompt_file` are given", help);
+            None
+        }
+        (None, None) => {
+            if reader.part == Part::Job {
+                let help = "write `prompt` or `prompt_file` in [agent]".to_owned();
+                reader.refuse("agent.prompt", "there is no prompt", help);
+            }
+            None
+        }
+        (Some(place), None) => {
+            let text = place.as_text()?;
+            if text.trim().is_empty() {
+                reader.refuse("agent.prompt", "the prompt is empty", None);
+            }
+            let start = place.source.content_start(&place.span, text);
+            let written =
+                prompt::Written { source: &place.source, span: place.span.clone(), start };
+            let vars = node.text_map("agent.vars");
+            prompt::check(text, &written, "agent.prompt", &vars, &mut reader.problems);
+            Some(Prompt::Inline(text.to_owned()))
+        }
+        (None, Some(_)) => {
+            let path = node.path("agent.prompt_file")?;
+            prompt_file(reader, &path);
+            Some(Prompt::File(path))
+        }
+    }
+}
+
+fn prompt_file(reader: &mut Reader<'_>, path: &std::path::Path) {
+    let key = "agent.prompt_file";
+    let text = match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err("is not a file".to_owned()),
+        Ok(found) if found.len() > PROMPT_BYTES_MAX => {
+            Err(format!("is longer than {PROMPT_BYTES_MAX} bytes"))
+        }
+        Ok(_) => std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}")),
+        Err(error) => Err(format!("cannot be read: {error}")),
+    };
+    match text {
+        Ok(text) if text.trim().is_empty() => {
+            reader.refuse(key, format!("the prompt file `{}` is empty", path.display()), None);
+        }
+        Ok(text) => {
+            let source = Source::new(path, &text);
+            let written = prompt::Written { source: &source, span: 0..text.len(), start: Some(0) };
+            let vars = reader.node.text_map("agent.vars");
+            prompt::check(&text, &written, key, &vars, &mut reader.problems);
+        }
+        Err(why) => {
+            reader.refuse(key, format!("the prompt file `{}` {why}", path.display()), None);
+        }
+    }
+}
+
+fn model(reader: &mut Reader<'_>, limits: &Limits) -> Option<ModelRef> {
+    let key = "agent.model";
+    let model = match reader.node.get(key) {
+        Some(node) => match reader.around.models.resolve(node.as_text()?) {
+            Ok(model) => model,
+            Err(unresolved) => {
+                reader.refuse(key, unresolved.message, unresolved.help);
+                return None;
+            }
+        },
+        None if reader.part == Part::Defaults => return None,
+        None => match reader.around.models.default_model() {
+            Some(model) => model,
+            None => {
+                let help = "write `model` in [agent], or [agents.defaults] in config.toml";
+                reader.refuse(key, "there is no model", help.to_owned());
+                return None;
+            }
+        },
+    };
+    model_needs(reader, &model, limits);
+    Some(model)
+}
+
+fn model_needs(reader: &mut Reader<'_>, model: &ModelRef, limits: &Limits) {
+    let needs = reader.around.models.needs(model);
+    // Which keys are missing is each job's own affair, not the configuration's.
+    if let Some(problem) = needs.key_problem.filter(|_| reader.part == Part::Job) {
+        reader.refuse("agent.model", format!("the key of `{}`: {problem}", model.provider), None);
+    }
+    let (limit, name) = match limits.timeout {
+        RunTimeout::Unlimited => return,
+        RunTimeout::After(limit) => (limit, "the run's own limit"),
+        RunTimeout::Unset if reader.part == Part::Defaults => return,
+        RunTimeout::Unset => (reader.around.run_ceiling, "the limit of a run without `timeout`"),
+    };
+    for (key, timeout) in needs.timeouts.into_iter().filter(|(_, timeout)| *timeout > limit) {
+        let message = format!(
+            "`{key}` of the provider `{}` is {}, above {name}, {}: it can never be reached",
+            model.provider,
+            shown(timeout),
+            shown(limit)
+        );
+        let is_written = reader.node.get("limits.timeout").is_some();
+        reader.warn(if is_written { "limits.timeout" } else { "agent.model" }, message);
+    }
+}
+
+fn shown(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+fn tools(reader: &mut Reader<'_>) -> Vec<String> {
+    let Some(written) = reader.node.texts("agent.tools") else {
+        return DEFAULT_TOOLS.iter().map(|&tool| tool.to_owned()).collect();
+    };
+    let mut tools: Vec<String> = Vec::new();
+    for (tool, node) in written {
+        let refusal = if LATER_TOOLS.contains(&tool) {
+            Some((format!("the tool `{tool}` is not supported yet"), None))
+        } else if !TOOLS.contains(&tool) {
+            let help = did_you_mean(tool, TOOLS.iter().copied())
+                .unwrap_or_else(|| format!("there are {}", TOOLS.join(", ")));
+            Some((format!("there is no tool `{tool}`"), Some(help)))
+        } else if tools.iter().any(|known| known == tool) {
+            Some((format!("the tool `{tool}` is named twice"), None))
+        } else {
+            None
+        };
+        match refusal {
+            Some((message, help)) => {
+                reader.problems.push(node.error("agent.tools", message).with_help(help));
+            }
+            None => tools.push(tool.to_owned()),
+        }
+    }
+    tools
+}
+
+fn exec_allow(reader: &mut Reader<'_>, tools: &[String]) -> Vec<String> {
+    let offered = tools.iter().any(|tool| tool == "exec");
+    let written = reader.node.texts("agent.exec_allow").unwrap_or_default();
+    for (pattern, node) in &written {
+        if pattern.trim().is_empty() {
+            reader.problems.push(node.error("agent.exec_allow", "a pattern cannot be empty"));
+        }
+    }
+    let of_this_file = |path: &str| {
+        let place = reader.node.get(path).map(|node| &node.source);
+        place.is_some_and(|source| *source == reader.node.source)
+    };
+    if offered && written.is_empty() && of_this_file("agent.tools") {
+        reader.warn("agent.tools", "`exec` without `exec_allow`: every command will be denied");
+    } else if !offered && !written.is_empty() && of_this_file("agent.exec_allow") {
+        reader.warn("agent.exec_allow", "`exec` is not among `tools`: this allows nothing");
+    }
+    written.into_iter().map(|(pattern, _)| pattern.to_owned()).collect()
+}
+
+fn workdir(reader: &mut Reader<'_>) -> Option<Workdir> {
+    let key = "agent.workdir";
+    if reader.node.get(key).is_none() {
+        return Some(Workdir::Fresh);
+    }
+    let path: PathBuf = reader.node.path(key)?;
+    if path.is_dir() {
+        return Some(Workdir::Existing(path));
+    }
+    let why = if path.exists() { "is not a folder" } else { "does not exist" };
+    reader.refuse(key, format!("the folder `{}` {why}", path.display()), None);
+    None
+}

@@ -1,0 +1,247 @@
+//! Every key of a job file.
+
+use super::keys::{Key, Kind, Support, Zero};
+use Kind::{Amount, Any, Bool, Cron, Integer, Table, Tables, Text, TextMap, Texts, Words};
+use Support::{Later, Now, Only};
+
+/// The largest count that a file may name.
+pub(crate) const COUNT_MAX: i64 = 1_000_000_000_000;
+pub(crate) const TIME: Kind = Kind::Duration(Zero::Refused);
+
+pub(crate) const fn key(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    support: Support,
+    about: &'static str,
+) -> Key {
+    Key { name, kind, default, support, about }
+}
+
+/// The keys of a job file.
+pub(crate) static JOB: &[Key] = &[
+    key("description", Text, "", Now, "One line for people."),
+    key("owner", Text, "", Now, "Who answers for it."),
+    key("labels", TextMap, "{}", Now, "Free words for queries."),
+    key("enabled", Bool, "true", Now, "Whether its slots start runs."),
+    key("lane", Text, "", Now, "A named lane of the configuration to wait in."),
+    key("schedule", Table(SCHEDULE), "", Now, "When it is due; absent: only by hand."),
+    key("gate", Table(GATE), "", Later, "A command that decides whether the model is called."),
+    key("agent", Table(AGENT), "{}", Now, "The model turn."),
+    key("command", Table(COMMAND), "", Later, "A command instead of a model turn."),
+    key("env", Table(ENV), "{}", Now, "The environment of the job's commands."),
+    key("limits", Table(LIMITS), "{}", Now, "The bounds of a run."),
+    key("retry", Table(RETRY), "", Later, "What follows a failed run."),
+    key("after", Table(AFTER), "", Later, "Jobs whose end starts this one."),
+    key("matrix", Kind::Map(&Texts), "", Later, "One job per combination of these values."),
+    key("output", Table(OUTPUT), "", Later, "What a reply and a run's files must look like."),
+    key("check", Tables(CHECK), "", Later, "What the host checks before it calls a run a success."),
+    key("deliver", Tables(DELIVER), "", Later, "Where the reply is sent."),
+    key("alert", Table(ALERT), "", Later, "Who is told of failures."),
+    key("ping", Table(PING), "", Later, "A dead-man switch."),
+    key("retention", Table(RETENTION), "", Later, "How much of its history is kept."),
+];
+
+static SCHEDULE: &[Key] = &[
+    key("cron", Cron, "", Now, "Five fields, six with leading seconds, or an @name."),
+    key("every", TIME, "", Now, "An interval, kept across restarts."),
+    key("at", Text, "", Now, "One instant, in `timezone` unless it carries an offset."),
+    key("timezone", Text, "", Now, "IANA name; default: `timezone` of the configuration."),
+    key("jitter", TIME, "", Later, "A stable delay per job and slot."),
+    key("start_at", Text, "", Later, "Not due before this date."),
+    key("end_at", Text, "", Later, "Not due after this date."),
+    key("exclude", Texts, "[]", Only("[[]]"), "Dates, ranges or calendars without slots."),
+    key(
+        "dst_gap",
+        Words(&["shift", "skip"]),
+        r#""shift""#,
+        Now,
+        "What happens to a local time that a clock change leaves out.",
+    ),
+    key(
+        "dst_overlap",
+        Words(&["once", "twice"]),
+        r#""once""#,
+        Only(r#"["once"]"#),
+        "What happens to a local time that a clock change repeats.",
+    ),
+    key(
+        "catchup",
+        Words(&["none", "latest", "all"]),
+        r#""latest""#,
+        Only(r#"["none", "latest"]"#),
+        "What happens to missed slots.",
+    ),
+    key(
+        "catchup_window",
+        TIME,
+        "",
+        Now,
+        "How late a missed slot may start; default: half the distance to the next due instant, \
+         at least 2m, at most 2h; 2h for `at`.",
+    ),
+    key(
+        "overlap",
+        Words(&["skip", "buffer_one", "buffer_all", "cancel_other", "allow_all"]),
+        r#""skip""#,
+        Only(r#"["skip", "allow_all"]"#),
+        "What happens when it is due while its last run lives.",
+    ),
+];
+
+static GATE: &[Key] = &[
+    key("command", Texts, "", Later, "Program and arguments."),
+    key(
+        "run_if",
+        Words(&["exit_zero", "output", "changed"]),
+        r#""exit_zero""#,
+        Later,
+        "When it says yes.",
+    ),
+    key("pass_output", Bool, "true", Later, "Its standard output becomes context."),
+    key("timeout", TIME, "", Later, "How long it may take."),
+];
+
+static AGENT: &[Key] = &[
+    key("harness", Text, r#""native""#, Only(r#"["native"]"#), "Who drives the turn."),
+    key("prompt", Text, "", Now, "What to say; a template."),
+    key("prompt_file", Text, "", Now, "A file with what to say, relative to this one."),
+    key("vars", TextMap, "{}", Now, "`{{ vars.x }}` of the prompt."),
+    key("model", Text, "", Now, "provider/model or an alias; default: `agents.defaults.model`."),
+    key("fallbacks", Texts, "[]", Only("[[]]"), "Models to go on with when the first fails."),
+    key("thinking", Words(THINKING), r#""off""#, Only(r#"["off"]"#), "How much it thinks."),
+    key("tools", Texts, r#"["read", "list", "grep"]"#, Now, "The tools on offer; [] = none."),
+    key("exec_allow", Texts, "[]", Now, "Patterns of commands that `exec` may run."),
+    key("mcp", Texts, "[]", Only("[[]]"), "MCP servers of the configuration."),
+    key("skills", Texts, "[]", Only("[[]]"), "Skills on offer."),
+    key(
+        "session",
+        Words(&["isolated", "job", "session:<key>"]),
+        r#""isolated""#,
+        Only(r#"["isolated"]"#),
+        "Which conversation it belongs to.",
+    ),
+    key("workdir", Text, "", Now, "Where it works; absent: a fresh folder per run."),
+    key(
+        "sandbox",
+        Words(&["strict", "workspace", "off"]),
+        r#""workspace""#,
+        Only(r#"["workspace"]"#),
+        "How it is confined.",
+    ),
+    key("light_context", Bool, "false", Now, "Leaves the workspace's bootstrap files out."),
+    key("escalate_on", Text, "", Later, "The failure after which a stronger model tries."),
+];
+
+pub(crate) static THINKING: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh"];
+
+static COMMAND: &[Key] = &[
+    key("argv", Texts, "", Later, "Program and arguments."),
+    key("ok_exit", Any, "[0]", Later, "Exit codes that are a success."),
+];
+
+static ENV: &[Key] = &[
+    key("set", TextMap, "{}", Now, "Fixed values."),
+    key("pass", Texts, "[]", Now, "Names taken over from the environment of `serve`."),
+    key("secret", Kind::Map(&Table(SECRET)), "{}", Now, "Secrets; masked everywhere."),
+];
+
+static SECRET: &[Key] = &[
+    key("env", Text, "", Now, "The environment variable that holds it."),
+    key("file", Text, "", Now, "The file that holds it."),
+];
+
+static LIMITS: &[Key] = &[
+    key(
+        "timeout",
+        Kind::Duration(Zero::Unlimited),
+        "",
+        Now,
+        "The run's own limit, \"0s\" = unlimited; absent: 60m, or `agents.defaults.timeout` when \
+         that is configured and shorter.",
+    ),
+    key("lane_timeout", TIME, "", Now, "How long it may wait for its lanes."),
+    key("stop_grace", TIME, r#""5s""#, Now, "From TERM to KILL."),
+    key("tool_timeout", TIME, r#""10m""#, Now, "One tool call."),
+    key("max_turns", Integer(1, 10_000), "30", Now, "Model requests per turn."),
+    key("max_tokens", Integer(1, COUNT_MAX), "200000", Now, "Input and output tokens together."),
+    key("max_usd", Amount, "", Later, "The cost of a run."),
+    key("max_usd_per_day", Amount, "", Later, "The cost of a day."),
+];
+
+static RETRY: &[Key] = &[
+    key("max_attempts", Integer(1, 1000), "4", Later, "Attempts, the first counted."),
+    key("backoff", Texts, r#"["30s", "60s", "5m"]"#, Later, "Waits; the last repeats."),
+    key(
+        "pause_after",
+        Integer(1, 1_000_000),
+        "10",
+        Later,
+        "Failed slots in a row that pause the job.",
+    ),
+    key("interrupted", Bool, "false", Later, "Whether an interrupted run is repeated once."),
+    key("on", Texts, "[]", Later, "Permanent kinds to retry as well."),
+];
+
+static AFTER: &[Key] = &[
+    key("jobs", Texts, "", Later, "The upstream jobs."),
+    key(
+        "when",
+        Words(&["succeeded", "failed", "finished"]),
+        r#""succeeded""#,
+        Later,
+        "Which end counts.",
+    ),
+];
+
+static OUTPUT: &[Key] = &[
+    key("schema", Text, "", Later, "A JSON Schema that the reply must meet."),
+    key("silent_token", Text, "", Later, "The reply that means silence."),
+    key("artifacts", Texts, "", Later, "Files to keep."),
+];
+
+static CHECK: &[Key] = &[
+    key("name", Text, "", Later, "What it is called."),
+    key("file", Text, "", Later, "A file that must be there."),
+    key("fresh", Bool, "true", Later, "Written since the run started."),
+    key("min_bytes", Integer(0, COUNT_MAX), "", Later, "Its least size."),
+    key("command", Texts, "", Later, "A command that must exit with zero."),
+    key("regex", Text, "", Later, "What the reply must match."),
+    key("not_regex", Text, "", Later, "What the reply must not match."),
+    key("sql", Text, "", Later, "A query whose first column must be true."),
+    key("schema", Text, "", Later, "A JSON Schema."),
+    key("tools", Words(&["none_denied"]), "", Later, "What must be true of the tool calls."),
+];
+
+static DELIVER: &[Key] = &[
+    key("to", Text, "", Later, "A target of the configuration."),
+    key(
+        "when",
+        Words(&["succeeded", "failed", "always"]),
+        r#""succeeded""#,
+        Later,
+        "After which end.",
+    ),
+    key("best_effort", Bool, "false", Later, "A delivery that fails is no incident."),
+    key("subject", Text, "", Later, "A template."),
+    key("attach", Bool, "", Later, "Sends the artifacts along."),
+];
+
+static ALERT: &[Key] = &[
+    key("on", Texts, "", Later, "What is told."),
+    key("after", Integer(1, 1_000_000), "1", Later, "Slots in a row."),
+    key("stale_after", Integer(1, 1_000_000), "", Later, "Periods without a success."),
+    key("cooldown", TIME, "", Later, "The least distance between two alerts."),
+    key("to", Text, "", Later, "A target of the configuration."),
+];
+
+static PING: &[Key] = &[
+    key("url", Text, "", Later, "Where to ping."),
+    key("url_env", Text, "", Later, "The environment variable that holds it."),
+    key("url_file", Text, "", Later, "The file that holds it."),
+];
+
+pub(crate) static RETENTION: &[Key] = &[
+    key("runs", Integer(1, COUNT_MAX), "", Later, "How many runs are kept."),
+    key("days", Integer(1, 100_000), "", Later, "For how many days."),
+];

@@ -1,0 +1,464 @@
+//! Job files and configurations as people write them, right and wrong.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use punctual::config::{
+    self, AgentTimeout, Api, Config, JobSet, ModelConfig, Price, Scheduler, Sources,
+};
+use punctual::job::report::{self, Color};
+use punctual::job::{self, Environment, Limits, Problem, Prompt, RunTimeout};
+use serde_json::{Value, json};
+
+fn cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/job_files")
+}
+
+fn sources(folder: &Path) -> Sources {
+    Sources {
+        config_paths: vec!["config.toml".into()],
+        state_dir: None,
+        environment: Environment::fixed([
+            ("LOCAL_KEY", "sk-local-0123456789"),
+            ("PG_SECRET", "hunter22"),
+            ("SHORT", "abc"),
+        ]),
+        current_dir: folder.to_owned(),
+    }
+}
+
+fn load(folder: &Path) -> (Config, JobSet) {
+    let (config, warnings) = config::load(&sources(folder)).expect("a sound configuration");
+    assert_eq!(warnings, []);
+    let jobs = config::load_jobs(&config);
+    (config, jobs)
+}
+
+/// One line per problem, with paths below `folder`.
+fn listed(problems: &[Problem], folder: &Path) -> String {
+    let mut out = String::new();
+    for problem in problems {
+        let file = problem.file.strip_prefix(folder).unwrap_or(&problem.file);
+        let key = problem.key.as_deref().unwrap_or("-");
+        let severity = if problem.is_error() { "" } else { "warning: " };
+        let (line, column) = (problem.line, problem.column);
+        let message = problem.message.replace(&format!("{}/", folder.display()), "");
+        out += &format!("{}:{line}:{column} [{key}] {severity}{message}\n", file.display());
+        if let Some(help) = &problem.help {
+            out += &format!("    {help}\n");
+        }
+    }
+    out
+}
+
+fn assert_listed(name: &str, text: &str) {
+    insta::with_settings!({
+        snapshot_path => "cases/job_files",
+        prepend_module_to_snapshot => false,
+        omit_expression => true,
+    }, { insta::assert_snapshot!(name, text) });
+}
+
+/// A folder with `config.toml` and job files.
+fn folder(config: &str, jobs: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.toml"), config).unwrap();
+    std::fs::create_dir(folder.path().join("jobs")).unwrap();
+    for (name, text) in jobs {
+        std::fs::write(folder.path().join("jobs").join(name), text).unwrap();
+    }
+    folder
+}
+
+const MODEL: &str =
+    "models.providers.local.api = \"openai\"\nagents.defaults.model = \"local/m\"\n";
+
+#[test]
+fn every_problem_of_every_file_is_in_one_report_and_the_good_job_stays() {
+    let folder = cases().join("broken");
+    let (_, set) = load(&folder);
+    let jobs: Vec<_> = set.jobs.keys().map(ToString::to_string).collect();
+    assert_eq!(jobs, ["good"]);
+    let files = std::fs::read_dir(folder.join("jobs")).unwrap().count();
+    assert_eq!(set.invalid.len() + set.jobs.len(), files);
+    assert!(set.invalid.values().flatten().any(Problem::is_error));
+    assert_listed("broken", &listed(&set.problems(), &folder));
+}
+
+#[test]
+fn a_report_shows_the_line_and_points_at_the_place() {
+    let folder = cases().join("broken");
+    let (_, set) = load(&folder);
+    let shown: Vec<_> = ["cron-place", "template", "empty"]
+        .iter()
+        .flat_map(|stem| set.invalid[*stem].clone())
+        .collect();
+    let text = report::render(&shown, Color::Plain);
+    assert_listed("report", &text.replace(&format!("{}/", folder.display()), ""));
+    assert_ne!(report::render(&shown, Color::Ansi), text);
+    assert_eq!(report::render(&[], Color::Plain), "");
+}
+
+#[test]
+fn every_problem_of_a_configuration_is_in_one_report() {
+    let folder = cases().join("configs");
+    for (file, snapshot) in [("wrong.toml", "wrong-config"), ("later.toml", "later-config")] {
+        let sources = Sources { config_paths: vec![file.into()], ..sources(&folder) };
+        let problems = config::load(&sources).expect_err("nothing in it is right");
+        assert_listed(snapshot, &listed(&problems, &folder));
+    }
+    let sources = Sources { config_paths: vec!["absent.toml".into()], ..sources(&folder) };
+    let problems = config::load(&sources).expect_err("it was named");
+    assert_eq!(
+        listed(&problems, &folder),
+        "absent.toml:1:1 [-] cannot read this file: No such file or directory (os error 2)\n"
+    );
+}
+
+#[test]
+fn the_files_with_every_key_load_without_a_word() {
+    let folder = cases().join("good");
+    let (config, set) = load(&folder);
+    assert_eq!(set.problems(), []);
+    assert!(set.is_valid());
+    let effective: serde_json::Map<_, _> =
+        set.jobs.iter().map(|(id, job)| (id.to_string(), job.effective.clone())).collect();
+    let text = serde_json::to_string_pretty(&effective).unwrap();
+    assert_listed("effective", &text.replace(&format!("{}/", folder.display()), ""));
+    assert_eq!(config.state_dir, folder.join("state"));
+    assert_eq!(config.scheduler.max_concurrent_runs, NonZeroUsize::new(4));
+    assert_eq!(config.agent.timeout, AgentTimeout::Configured(Duration::from_secs(7200)));
+    assert_eq!(config.run_ceiling(), Duration::from_secs(3600));
+    let local = &config.providers()["local"];
+    assert_eq!(local.base_url.as_deref(), Some("http://127.0.0.1:8080/v1"));
+    let price = Price { input: 0.5, output: 1.0, cache_read: 0.0, cache_write: 0.0 };
+    let model = ModelConfig {
+        context_window: Some(32768),
+        max_output_tokens: Some(4096),
+        price: Some(price),
+    };
+    assert_eq!(local.models["default"], model);
+    assert_eq!(config.providers()["canned"].api, Api::Script(folder.join("answers.toml")));
+    let text = std::fs::read_to_string(folder.join("config.toml")).unwrap()
+        + &std::fs::read_to_string(folder.join("jobs/everything.toml")).unwrap();
+    let written = |path: &str| {
+        let name = path.rsplit('.').next().unwrap();
+        let forms = [format!("\n{name} = "), format!(" {name} = "), format!("{name}]\n")];
+        forms.iter().any(|form| text.contains(form))
+    };
+    let all = keys(&config::schema(), "").into_iter().chain(keys(&job::schema(), ""));
+    let missing: Vec<_> =
+        all.filter(|key| !key.later && !written(&key.path)).map(|key| key.path).collect();
+    // The other ways to say when and what.
+    assert_eq!(missing, ["schedule.every", "schedule.at", "agent.prompt_file"]);
+}
+
+/// A key of a schema.
+struct SchemaKey {
+    path: String,
+    later: bool,
+    schema: Value,
+}
+
+/// Every key below `schema`; of a table that is for later, only the table.
+fn keys(schema: &Value, path: &str) -> Vec<SchemaKey> {
+    let mut all = Vec::new();
+    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}{name}");
+        let later = schema["description"].as_str().unwrap().ends_with("Not supported yet.");
+        let inner = match &schema["additionalProperties"] {
+            _ if later || path == "defaults" => Vec::new(),
+            inner @ Value::Object(_) => keys(inner, &format!("{path}.name.")),
+            _ => keys(schema, &format!("{path}.")),
+        };
+        if inner.is_empty() {
+            all.push(SchemaKey { path, later, schema: schema.clone() });
+        } else {
+            all.extend(inner);
+        }
+    }
+    all
+}
+
+/// A value that such a key can have, as TOML.
+fn sample(key: &SchemaKey) -> String {
+    let fixed = match key.path.as_str() {
+        "schedule.cron" => "0 9 * * *",
+        "schedule.at" => "2027-01-01T09:00",
+        "schedule.timezone" => "Europe/Berlin",
+        "lane" => "warehouse",
+        "agent.model" => "report",
+        "agent.prompt_file" => "prompts/every.md",
+        "agent.workdir" => ".",
+        "env.secret.name.env" => "LOCAL_KEY",
+        "env.secret.name.file" => "../cloud.key",
+        "agents.defaults.model" => "name/m",
+        "models.providers.name.api" => "ollama",
+        "models.providers.name.base_url" => "https://models.example/v1",
+        "models.providers.name.script" => "config.toml",
+        _ => "",
+    };
+    let schema = &key.schema;
+    if !fixed.is_empty() {
+        return format!("\"{fixed}\"");
+    }
+    for value in [&schema["default"], &schema["examples"][0], &schema["enum"][0]] {
+        if !value.is_null() && !value.is_object() {
+            return value.to_string();
+        }
+    }
+    match schema["type"].as_str() {
+        Some("string") => "\"text\"".to_owned(),
+        Some("integer") => schema["minimum"].to_string(),
+        Some("number") => "1.5".to_owned(),
+        Some("array") => "[]".to_owned(),
+        Some("boolean") => "true".to_owned(),
+        _ => "{}".to_owned(),
+    }
+}
+
+fn job_text(path: &str, name: &str, value: &str) -> String {
+    let at = path.rsplit_once('.').map_or(String::new(), |(table, _)| format!("{table}."));
+    let mut text = format!("{at}{name} = {value}\n");
+    if !["agent.prompt", "agent.prompt_file"].contains(&path) || !path.ends_with(name) {
+        text += "agent.prompt = \"hello\"\n";
+    }
+    let says_when = ["schedule.cron", "schedule.every", "schedule.at"].contains(&path);
+    if path.starts_with("schedule.") && !(says_when && path.ends_with(name)) {
+        text += "schedule.cron = \"0 9 * * *\"\n";
+    }
+    text
+}
+
+fn job_problems(config: &Config, text: &str) -> Vec<Problem> {
+    let file = cases().join("good/jobs/sample.toml");
+    let id = "sample".parse().unwrap();
+    let parsed = config.with_surroundings(|around| job::parse(&id, &file, text, around));
+    parsed.map_or_else(|problems| problems, |parsed| parsed.warnings)
+}
+
+fn config_problems(path: &str, name: &str, value: &str) -> Vec<Problem> {
+    let at = path.rsplit_once('.').map_or(String::new(), |(table, _)| format!("{table}."));
+    let mut text = format!("{at}{name} = {value}\n");
+    let about_api = path == "models.providers.name.api" && path.ends_with(name);
+    if path == "models.providers.name.script" {
+        text += "models.providers.name.api = \"script\"\n";
+        if !path.ends_with(name) {
+            text += "models.providers.name.script = \"config.toml\"\n";
+        }
+    } else if !about_api {
+        text += "models.providers.name.api = \"openai\"\n";
+    }
+    let folder = folder(&text, &[]);
+    match config::load(&sources(folder.path())) {
+        Ok((_, warnings)) => warnings,
+        Err(problems) => problems,
+    }
+}
+
+#[test]
+fn every_key_of_the_schemas_is_accepted_or_refused_by_its_name() {
+    let (config, _) = load(&cases().join("good"));
+    let mut seen = 0;
+    let mut check = |key: &SchemaKey, problems: Vec<Problem>| {
+        let name = key.path.rsplit('.').next().unwrap();
+        let messages: Vec<_> = problems
+            .into_iter()
+            .filter(|problem| problem.message != "`exec` is not among `tools`: this allows nothing")
+            .map(|problem| problem.message.replace(['[', ']'], ""))
+            .map(|message| message.replace("models.providers.name.", ""))
+            .collect();
+        let expected = key.later.then(|| format!("`{name}` is not supported yet"));
+        assert_eq!(messages, Vec::from_iter(expected), "{}", key.path);
+        seen += 1;
+    };
+    for key in keys(&job::schema(), "") {
+        let name = key.path.rsplit('.').next().unwrap();
+        check(&key, job_problems(&config, &job_text(&key.path, name, &sample(&key))));
+    }
+    for key in keys(&config::schema(), "") {
+        let name = key.path.rsplit('.').next().unwrap();
+        check(&key, config_problems(&key.path, name, &sample(&key)));
+    }
+    assert!(seen > 100, "{seen} keys");
+}
+
+#[test]
+fn a_misspelt_key_is_told_the_right_one_at_every_level() {
+    let (config, _) = load(&cases().join("good"));
+    let misspelt = |name: &str| format!("{}{}", &name[..name.len() - 1], "ze");
+    for key in keys(&job::schema(), "") {
+        let name = key.path.rsplit('.').next().unwrap();
+        let wrong = misspelt(name);
+        let problems = job_problems(&config, &job_text(&key.path, &wrong, "1"));
+        let [problem] = problems.as_slice() else { panic!("{}: {problems:?}", key.path) };
+        assert_eq!(problem.message, format!("unknown key `{wrong}`"));
+        let help = problem.help.as_deref().unwrap();
+        // Two letters say too little about which key was meant.
+        assert!(name.len() < 4 || help.contains(&format!("`{name}`")), "{wrong}: {help}");
+    }
+    for key in keys(&config::schema(), "") {
+        let name = key.path.rsplit('.').next().unwrap();
+        let wrong = misspelt(name);
+        let problems = config_problems(&key.path, &wrong, "1");
+        let known = problems.iter().find(|p| p.message == format!("unknown key `{wrong}`"));
+        assert!(known.is_some(), "{}: {problems:?}", key.path);
+    }
+}
+
+#[test]
+fn the_defaults_of_the_schemas_are_those_of_the_code() {
+    let job_schema = job::schema();
+    let limits = Limits::default();
+    let folder = folder(MODEL, &[("a.toml", "agent.prompt = \"x\"\nschedule.cron = \"@daily\"\n")]);
+    let (config, set) = load(folder.path());
+    let job = &set.jobs[&"a".parse().unwrap()];
+    assert_eq!(job.limits, limits);
+    let schedule = job.schedule.as_ref().unwrap();
+    let shown = |limit: Duration| json!(humantime::format_duration(limit).to_string());
+    for (key, value) in [
+        ("enabled", json!(job.enabled)),
+        ("limits.stop_grace", shown(limits.stop_grace)),
+        ("limits.tool_timeout", shown(limits.tool_timeout)),
+        ("limits.max_turns", json!(limits.max_turns)),
+        ("limits.max_tokens", json!(limits.max_tokens)),
+        ("schedule.catchup", json!(schedule.catchup)),
+        ("schedule.overlap", json!(schedule.overlap)),
+        ("agent.tools", json!(job.agent.tools)),
+        ("agent.exec_allow", json!(job.agent.exec_allow)),
+        ("agent.vars", json!(job.agent.vars)),
+        ("env.set", json!(job.env.set)),
+        ("env.pass", json!(job.env.pass)),
+    ] {
+        assert_eq!(default_of(&job_schema, key), &value, "{key}");
+    }
+    let config_schema = config::schema();
+    let scheduler = Scheduler::default();
+    assert_eq!(config.scheduler, scheduler);
+    for (key, value) in [
+        ("scheduler.max_concurrent_runs", json!(scheduler.max_concurrent_runs)),
+        ("scheduler.shutdown_grace", shown(scheduler.shutdown_grace)),
+        ("scheduler.cleanup_timeout", shown(scheduler.cleanup_timeout)),
+        ("scheduler.setup_timeout", shown(scheduler.setup_timeout)),
+        ("timezone", json!(config.timezone.name())),
+    ] {
+        assert_eq!(default_of(&config_schema, key), &value, "{key}");
+    }
+    assert_eq!(config.jobs_dir, folder.path().join("jobs"));
+    assert_eq!(config.state_dir, folder.path().join("state"));
+}
+
+fn default_of<'a>(schema: &'a Value, path: &str) -> &'a Value {
+    let at = path.split('.').fold(schema, |schema, name| &schema["properties"][name]);
+    &at["default"]
+}
+
+#[test]
+fn defaults_lie_under_every_job_by_key() {
+    let config = format!(
+        "{MODEL}[defaults]\nlabels = {{ a = \"1\", b = \"2\" }}\nagent.tools = [\"read\", \"list\"]\n\
+         agent.prompt = \"default\"\nlimits.max_turns = 3\nlimits.timeout = \"5m\"\n"
+    );
+    let own = "labels.b = \"3\"\nagent.tools = [\"grep\"]\nagent.prompt_file = \"p.md\"\n\
+               limits.timeout = \"1m\"\n";
+    let folder = folder(&config, &[("own.toml", own), ("none.toml", ""), ("p.md", "hello")]);
+    let (_, set) = load(folder.path());
+    assert_eq!(listed(&set.problems(), folder.path()), "");
+    let job = &set.jobs[&"own".parse().unwrap()];
+    let labels = [("a", "1"), ("b", "3")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    assert_eq!(job.labels, labels.into());
+    assert_eq!(job.agent.tools, ["grep"]);
+    assert_eq!(job.agent.prompt, Prompt::File(folder.path().join("jobs/p.md")));
+    assert_eq!((job.limits.max_turns, job.limits.timeout), (3, RunTimeout::After(MINUTE)));
+    let job = &set.jobs[&"none".parse().unwrap()];
+    assert_eq!(job.agent.prompt, Prompt::Inline("default".into()));
+    assert_eq!(job.limits.timeout, RunTimeout::After(5 * MINUTE));
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn an_error_in_defaults_is_one_error_of_the_configuration() {
+    let config = format!(
+        "{MODEL}[defaults]\nlane = \"x\"\nagent.tools = [\"fly\"]\nlimits.timout = \"5m\"\n"
+    );
+    let folder =
+        folder(&config, &[("a.toml", "agent.prompt = \"x\""), ("b.toml", "agent.prompt = \"x\"")]);
+    let problems = config::load(&sources(folder.path())).unwrap_err();
+    assert_eq!(
+        listed(&problems, folder.path()),
+        "config.toml:4:8 [lane] there is no lane `x`\n    name it under [lanes] in config.toml\n\
+         config.toml:5:16 [agent.tools] there is no tool `fly`\n    \
+         there are read, write, edit, list, grep, exec\n\
+         config.toml:6:8 [defaults.limits.timout] unknown key `timout`\n    did you mean `timeout`?\n"
+    );
+}
+
+#[test]
+fn a_later_config_file_wins_by_key() {
+    let folder = folder("timezone = \"Europe/Berlin\"\n[lanes]\na = 1\nb = 2\n", &[]);
+    std::fs::create_dir(folder.path().join("site")).unwrap();
+    std::fs::write(folder.path().join("site/over.toml"), "jobs_dir = \"j\"\nlanes.b = 5\n")
+        .unwrap();
+    let paths = vec!["config.toml".into(), "site/over.toml".into()];
+    let (config, _) =
+        config::load(&Sources { config_paths: paths, ..sources(folder.path()) }).unwrap();
+    assert_eq!(config.jobs_dir, folder.path().join("site/j"));
+    assert_eq!(config.timezone.name(), "Europe/Berlin");
+    let lanes = [("a", 1), ("b", 5)].map(|(k, v)| (k.to_owned(), NonZeroUsize::new(v).unwrap()));
+    assert_eq!(config.lanes, lanes.into());
+}
+
+#[test]
+fn without_a_file_the_built_in_defaults_hold_and_a_missing_folder_is_not_an_empty_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let sources = Sources { config_paths: Vec::new(), ..sources(folder.path()) };
+    let (config, warnings) = config::load(&sources).unwrap();
+    assert_eq!((config.files.len(), warnings), (0, Vec::new()));
+    assert_eq!(config.jobs_dir, folder.path().join("jobs"));
+    let set = config::load_jobs(&config);
+    assert!(!set.is_valid());
+    assert_eq!(set.folder.unwrap().file, folder.path().join("jobs"));
+}
+
+#[test]
+fn one_definition_has_one_hash_however_it_is_written() {
+    let spelled = "[limits]\nmax_turns = 30\ntool_timeout = \"600s\"\n[agent]\nmodel = \"local/m\"\nprompt = 'x'\n";
+    let jobs = [
+        ("a.toml", "agent.prompt = \"x\""),
+        ("b.toml", spelled),
+        ("c.toml", "agent.prompt = \"y\""),
+    ];
+    let (_, set) = load(folder(MODEL, &jobs).path());
+    let hash = |id: &str| set.jobs[&id.parse().unwrap()].definition_hash.clone();
+    assert_eq!(hash("a"), hash("b"));
+    assert_ne!(hash("a"), hash("c"));
+    assert_eq!(hash("a").len(), 64);
+}
+
+#[test]
+fn a_new_job_is_valid_as_it_stands_and_starts_nothing() {
+    let id = "fresh".parse().unwrap();
+    let folder = folder(MODEL, &[("fresh.toml", &job::scaffold(&id))]);
+    let (_, set) = load(folder.path());
+    assert_eq!(listed(&set.problems(), folder.path()), "");
+    assert!(!set.jobs[&id].enabled);
+}
+
+#[test]
+fn an_unusable_secret_never_shows_its_value() {
+    let config = "[models.providers.a]\napi = \"openai\"\napi_key = \"sk-very-secret\"\n\
+                  base_url = \"https://user:hunter2@models.example\"\napi_kye_env = \"X\"\n";
+    let folder = folder(config, &[]);
+    let problems = config::load(&sources(folder.path())).unwrap_err();
+    let text = listed(&problems, folder.path()) + &report::render(&problems, Color::Plain);
+    assert!(!text.contains("sk-very-secret"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
+    let wrong =
+        "[models.providers.a]\napi = \"openai\"\napi_key = \"sk-very-secret\"\napi_key = 5\n";
+    std::fs::write(folder.path().join("config.toml"), wrong).unwrap();
+    let problems = config::load(&sources(folder.path())).unwrap_err();
+    let text = report::render(&problems, Color::Plain);
+    assert!(text.contains("duplicate key") && !text.contains("sk-very-secret"), "{text}");
+}
