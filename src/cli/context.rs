@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, JobSet, Sources};
-use crate::job::{Problem, Severity, render_problems};
+use crate::job::report::{self, Color};
+use crate::job::{Problem, Severity};
 use crate::store::{Reader, StoreError, database_in};
 
 use super::output::{Failed, note};
@@ -25,8 +26,11 @@ pub(super) enum Named {
 }
 
 impl Context {
-    pub(super) fn new(config_paths: Vec<PathBuf>, state_dir: Option<PathBuf>) -> Self {
-        Self { sources: Sources::from_process(config_paths, state_dir) }
+    pub(super) fn new(
+        config_paths: Vec<PathBuf>,
+        state_dir: Option<PathBuf>,
+    ) -> std::io::Result<Self> {
+        Ok(Self { sources: Sources::of_process(config_paths, state_dir)? })
     }
 
     /// The configuration, or one report of everything that is wrong with it. Warnings are for
@@ -68,7 +72,8 @@ impl Context {
         jobs: &JobSet,
         history: Option<&Reader>,
     ) -> Result<Named, Failed> {
-        let known = jobs.jobs.keys().any(|id| id.as_str() == word) || jobs.invalid.contains_key(word);
+        let known =
+            jobs.jobs.keys().any(|id| id.as_str() == word) || jobs.invalid.contains_key(word);
         if known {
             return Ok(Named::Job(word.to_owned()));
         }
@@ -96,7 +101,8 @@ fn unknown(word: &str, jobs: &JobSet) -> Failed {
 
 /// The problems as one report, coloured on a terminal.
 pub(super) fn report(problems: &[Problem]) -> String {
-    render_problems(problems, super::output::on_terminal())
+    let color = if super::output::on_terminal() { Color::Ansi } else { Color::Plain };
+    report::render(problems, color)
 }
 
 /// Prints warnings, if there are any.
@@ -111,7 +117,7 @@ pub(super) fn warn(problems: &[Problem]) {
 /// What to say as long as the shipped script answers in a model's place; `None` with a real one.
 pub(super) fn no_model_hint(config: &Config) -> Option<String> {
     let default = config.agent.model.as_ref()?;
-    let provider = config.providers.get(&default.provider)?;
+    let provider = config.providers().get(&default.provider)?;
     let config::Api::Script(path) = &provider.api else { return None };
     Some(format!(
         "no model is configured: `{default}` is a script ({}) that plays one. Change two lines of \

@@ -8,7 +8,7 @@ use super::context::{Context, no_model_hint};
 use super::output::{self, Done, code};
 use super::serve::runtime;
 use crate::config::{Api, Config, ProviderConfig, load_jobs};
-use crate::process::{Household, Spec, SupervisorPath, base_environment};
+use crate::process::{Exit, Household, Spec, SupervisorPath, base_environment};
 use crate::provider::Script;
 use crate::store::{QueryLimits, Reader, database_in};
 
@@ -51,7 +51,7 @@ pub(super) fn doctor(context: &Context, args: &Args) -> Done {
     let config = context.config()?;
     let mut findings = vec![jobs(&config), state_folder(&config), history(&config), zones(&config)];
     findings.push(runtime()?.block_on(supervisor()));
-    for (id, provider) in &config.providers {
+    for (id, provider) in config.providers() {
         findings.push(runtime()?.block_on(reach(id, provider)));
     }
     if let Some(hint) = no_model_hint(&config) {
@@ -132,13 +132,21 @@ fn zones(config: &Config) -> Finding {
 /// A real command through the real supervisor.
 async fn supervisor() -> Finding {
     let run = async {
-        let path = SupervisorPath::current_exe().map_err(|error| error.to_string())?;
-        let household = Household::new(path, "doctor");
-        let spec = Spec::new(["true"], std::env::temp_dir(), base_environment());
-        let mut child = household.start(spec).await.map_err(|error| error.to_string())?;
+        let household = Household::new(SupervisorPath::current_exe(), "doctor");
+        let spec = Spec {
+            argv: vec!["true".into()],
+            cwd: std::env::temp_dir(),
+            env: base_environment(),
+            output_bytes_max: 1024,
+        };
+        let child = household.start(spec).await.map_err(|error| error.to_string())?;
         let ended = child.wait_output(Duration::from_secs(10)).await;
         household.end_all(Duration::ZERO).await;
-        if ended.exit.is_zero() { Ok("a command runs and ends".into()) } else { Err(format!("`true` ended with {:?}", ended.exit)) }
+        if ended.exit == Exit::Code(0) {
+            Ok("a command runs and ends".into())
+        } else {
+            Err(format!("`true` ended with {:?}", ended.exit))
+        }
     };
     finding("processes", run.await)
 }

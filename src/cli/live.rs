@@ -53,7 +53,12 @@ impl Live {
         match (event.stream, event.phase) {
             (Stream::Lifecycle, EventPhase::Start) => {
                 text("model").clone_into(&mut self.model);
-                self.say(&format!("{} started by {} with {}", text("job"), text("trigger"), self.model));
+                self.say(&format!(
+                    "{} started by {} with {}",
+                    text("job"),
+                    text("trigger"),
+                    self.model
+                ));
             }
             (Stream::Assistant, EventPhase::Start) => self.doing = "waits for the model".into(),
             (Stream::Assistant, EventPhase::Update) => {
@@ -76,7 +81,10 @@ impl Live {
                 let bytes = number("output_bytes").unwrap_or(0);
                 self.say(&format!("  {} · {} · {bytes} bytes", text("outcome"), length(took)));
             }
-            (Stream::Lifecycle, _) | (Stream::Tool, EventPhase::Update) | (Stream::Compaction, _) => {}
+            (Stream::Lifecycle, _)
+            | (Stream::Assistant, EventPhase::Error)
+            | (Stream::Tool, EventPhase::Update)
+            | (Stream::Compaction, _) => {}
         }
         self.draw();
     }

@@ -53,7 +53,13 @@ struct Teller<'a> {
 
 impl Teller<'_> {
     fn tell_all(&mut self, mut run: RunRecord, follow: bool) -> Done {
-        self.event(&run, &run.queued_at, Stream::Lifecycle, EventPhase::Start, json!({ "job": run.job }))?;
+        self.event(
+            &run,
+            &run.queued_at,
+            Stream::Lifecycle,
+            EventPhase::Start,
+            json!({ "job": run.job }),
+        )?;
         loop {
             // The state first: what is written after it was read comes in the next round.
             let over = run.finished_at.is_some();
@@ -117,7 +123,14 @@ impl Teller<'_> {
         }
     }
 
-    fn event(&mut self, run: &RunRecord, at: &str, stream: Stream, phase: EventPhase, data: Value) -> Done {
+    fn event(
+        &mut self,
+        run: &RunRecord,
+        at: &str,
+        stream: Stream,
+        phase: EventPhase,
+        data: Value,
+    ) -> Done {
         self.seq += 1;
         let Value::Object(data) = data else { unreachable!("every event here is an object") };
         if !self.json {
@@ -135,18 +148,33 @@ impl Teller<'_> {
     }
 }
 
-fn words(at: &str, stream: Stream, phase: EventPhase, data: &serde_json::Map<String, Value>) -> String {
+fn words(
+    at: &str,
+    stream: Stream,
+    phase: EventPhase,
+    data: &serde_json::Map<String, Value>,
+) -> String {
     let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
     match (stream, phase) {
         (Stream::Lifecycle, EventPhase::Start) => format!("{at} queued {}", text("job")),
         (Stream::Lifecycle, _) => {
             let error = data.get("error").filter(|error| !error.is_null());
-            let why = error.map(|error| format!(": {} ({})", error["message"].as_str().unwrap_or(""), error["kind"].as_str().unwrap_or("")));
+            let why = error.map(|error| {
+                format!(
+                    ": {} ({})",
+                    error["message"].as_str().unwrap_or(""),
+                    error["kind"].as_str().unwrap_or("")
+                )
+            });
             format!("{at} {}{}", text("state"), why.unwrap_or_default())
         }
         (Stream::Tool, EventPhase::Start) => format!("{at} {} {}", text("tool"), text("arguments")),
-        (Stream::Tool, _) => format!("{at} {} returned\n{}", text("tool"), indented(text("content"))),
-        (Stream::Assistant | Stream::Compaction, _) => format!("{at} said\n{}", indented(text("text"))),
+        (Stream::Tool, _) => {
+            format!("{at} {} returned\n{}", text("tool"), indented(text("content")))
+        }
+        (Stream::Assistant | Stream::Compaction, _) => {
+            format!("{at} said\n{}", indented(text("text")))
+        }
     }
 }
 

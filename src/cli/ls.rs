@@ -35,7 +35,13 @@ pub(super) fn ls(context: &Context, args: &Args) -> Done {
     let mut rows: Vec<_> =
         jobs.jobs.values().map(|spec| row(spec, known.get(spec.id.as_str()), &config)).collect();
     rows.extend(jobs.invalid.iter().map(|(name, problems)| {
-        vec![name.clone(), "invalid".into(), String::new(), String::new(), first_line(&words(problems), 60)]
+        vec![
+            name.clone(),
+            "invalid".into(),
+            String::new(),
+            String::new(),
+            first_line(&words(problems), 60),
+        ]
     }));
     rows.sort();
     output::say(&table(&["job", "state", "next due", "last run", "schedule"], rows))
@@ -47,7 +53,7 @@ fn row(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<Strin
     vec![
         spec.id.to_string(),
         if spec.enabled { "enabled" } else { "disabled" }.into(),
-        next.map(|due| local(due.at, zone.tz())).unwrap_or_default(),
+        next.map(|due| local(due.at, zone.rules())).unwrap_or_default(),
         known.and_then(|it| it.last_state.clone()).unwrap_or_default(),
         spec.schedule.as_ref().map_or_else(|| "by hand".into(), |it| it.text.clone()),
     ]

@@ -103,8 +103,22 @@ enum Verb {
 
 /// Verbs of the contract that are not built yet: refused by name.
 const NOT_YET: &[&str] = &[
-    "agent", "why", "pause", "resume", "reload", "costs", "plan", "simulate", "backfill", "test",
-    "incidents", "audit", "import", "export", "backup", "skills",
+    "agent",
+    "why",
+    "pause",
+    "resume",
+    "reload",
+    "costs",
+    "plan",
+    "simulate",
+    "backfill",
+    "test",
+    "incidents",
+    "audit",
+    "import",
+    "export",
+    "backup",
+    "skills",
 ];
 
 /// The program: parses the command line, does what it says, and returns the exit code of the
@@ -114,7 +128,10 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let level = if matches!(cli.verb, Verb::Serve(_)) { "info" } else { "warn" };
     output::start_logging(cli.log_format == LogFormat::Json, level);
-    let context = Context::new(cli.config, cli.state_dir);
+    let context = match Context::new(cli.config, cli.state_dir) {
+        Ok(context) => context,
+        Err(error) => return Failed::from(error).report(),
+    };
     let done = match cli.verb {
         Verb::Serve(args) => serve::serve(&context, &args),
         Verb::Run(args) => run::run(&context, &args),

@@ -49,7 +49,7 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
             .iter()
             .map(|due| {
                 json!({
-                    "due_at": rfc3339(due.at), "local": local(due.at, zone.tz()),
+                    "due_at": rfc3339(due.at), "local": local(due.at, zone.rules()),
                     "note": due.note.as_ref().map(ToString::to_string),
                 })
             })
@@ -64,7 +64,7 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
     }
     for due in dues {
         let note = due.note.as_ref().map(|note| format!("  ({note})")).unwrap_or_default();
-        output::say(&format!("{}  {}{note}", local(due.at, zone.tz()), zone.name()))?;
+        output::say(&format!("{}  {}{note}", local(due.at, zone.rules()), zone.name()))?;
     }
     Ok(std::process::ExitCode::SUCCESS)
 }

@@ -116,7 +116,7 @@ pub(super) fn note(text: &str) {
 /// Lines `rows` up under `head`; only as wide as the terminal, or as needed elsewhere.
 pub(super) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(head.iter().map(|name| name.to_uppercase()));
+    table.load_style(presets::NOTHING).set_header(head.iter().map(|name| name.to_uppercase()));
     table.set_content_arrangement(ContentArrangement::Disabled);
     for row in rows {
         table.add_row(row);
@@ -130,14 +130,16 @@ pub(super) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
 
 /// An instant as people in `zone` read it, with the offset.
 pub(super) fn local(instant: Timestamp, zone: &TimeZone) -> String {
-    instant.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+    instant.to_zoned_datetime(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
 
 /// A length of time in at most two units.
 pub(super) fn length(length: Duration) -> String {
     let rounded = match length.as_secs() {
         0 => Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX)),
-        1..=9 => Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX) / 100 * 100),
+        1..=9 => {
+            Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX) / 100 * 100)
+        }
         seconds => Duration::from_secs(seconds),
     };
     let text = humantime::format_duration(rounded).to_string();
@@ -165,7 +167,13 @@ pub(super) fn start_logging(json: bool, level: &str) {
     let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second start (in tests that embed the library) keeps the first one's.
     if json {
-        drop(base.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init());
+        drop(
+            base.json()
+                .flatten_event(true)
+                .with_current_span(true)
+                .with_span_list(false)
+                .try_init(),
+        );
     } else {
         let colour = on_terminal() && std::env::var_os("NO_COLOR").is_none();
         drop(base.with_ansi(colour).with_target(false).try_init());

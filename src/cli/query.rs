@@ -50,12 +50,14 @@ pub(super) fn query(context: &Context, args: &Args) -> Done {
 }
 
 fn objects(table: &Table) -> Vec<Map<String, Value>> {
-    let object = |row: &Vec<Value>| table.columns.iter().cloned().zip(row.iter().cloned()).collect();
+    let object =
+        |row: &Vec<Value>| table.columns.iter().cloned().zip(row.iter().cloned()).collect();
     table.rows.iter().map(object).collect()
 }
 
 fn csv(table: &Table) -> String {
-    let line = |fields: Vec<String>| fields.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(",");
+    let line =
+        |fields: Vec<String>| fields.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(",");
     let head = line(table.columns.clone());
     let rows = table.rows.iter().map(|row| line(row.iter().map(text).collect()));
     std::iter::once(head).chain(rows).collect::<Vec<_>>().join("\r\n")

@@ -43,7 +43,9 @@ pub(super) struct Args {
 
 pub(super) fn run(context: &Context, args: &Args) -> Done {
     let config = context.config()?;
-    if !args.json && let Some(hint) = no_model_hint(&config) {
+    if !args.json
+        && let Some(hint) = no_model_hint(&config)
+    {
         note(&hint);
     }
     runtime()?.block_on(async {
@@ -75,7 +77,7 @@ async fn reach(config: &Config, args: &Args) -> Result<(Client, Option<Serving>)
                 Err(error) => return Err(error.into()),
             }
             let clock = Arc::new(SystemClock);
-            let supervisor = SupervisorPath::current_exe()?;
+            let supervisor = SupervisorPath::current_exe();
             match Daemon::open(config.clone(), Kind::Run, clock, supervisor).await {
                 Ok(daemon) => {
                     let listener = daemon.listen()?;
@@ -145,7 +147,9 @@ async fn cancel(config: &Config, run_id: &str) -> Result<(), Failed> {
 
 fn stored(config: &Config, run_id: &str) -> Result<RunRecord, Failed> {
     let reader = Reader::open(&database_in(&config.state_dir))?;
-    reader.run(run_id)?.ok_or_else(|| Failed::refused(format!("run {run_id} is not in the history")))
+    reader
+        .run(run_id)?
+        .ok_or_else(|| Failed::refused(format!("run {run_id} is not in the history")))
 }
 
 fn print(record: &RunRecord, args: &Args) -> Done {
@@ -179,4 +183,3 @@ fn summary(record: &RunRecord) -> String {
     }
     words
 }
-

@@ -75,12 +75,13 @@ fn row(run: &RunRecord, config: &Config) -> Vec<String> {
 
 /// A stored instant, in the configuration's zone.
 pub(super) fn shown(text: &str, config: &Config) -> String {
-    text.parse().map_or_else(|_| text.to_owned(), |at| local(at, config.timezone.tz()))
+    text.parse().map_or_else(|_| text.to_owned(), |at| local(at, config.timezone.rules()))
 }
 
 /// The instant `length` ago.
 pub(super) fn since(length: &str) -> Result<Timestamp, Failed> {
-    let parsed = humantime::parse_duration(length)
-        .map_err(|error| Failed::usage(format!("--since `{length}`: {error}; write `24h` or `7days`")))?;
+    let parsed = humantime::parse_duration(length).map_err(|error| {
+        Failed::usage(format!("--since `{length}`: {error}; write `24h` or `7days`"))
+    })?;
     now().checked_sub(parsed).map_err(|_| Failed::usage(format!("--since `{length}` is too long")))
 }

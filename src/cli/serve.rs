@@ -44,10 +44,13 @@ pub(super) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 async fn open(config: Config) -> Result<Daemon, Failed> {
     let mut told = false;
     loop {
-        let supervisor = SupervisorPath::current_exe()?;
+        let supervisor = SupervisorPath::current_exe();
         let clock = Arc::new(SystemClock);
         match Daemon::open(config.clone(), Kind::Serve, clock, supervisor).await {
-            Err(OpenError::Lock(LockError::Held { holder: Some(Holder { kind: Kind::Run, pid }), .. })) => {
+            Err(OpenError::Lock(LockError::Held {
+                holder: Some(Holder { kind: Kind::Run, pid }),
+                ..
+            })) => {
                 if !told {
                     note(&format!("standing by until `punctual run` (pid {pid}) has ended"));
                     told = true;
@@ -84,7 +87,8 @@ fn introduce(daemon: &Daemon) {
     let start = now();
     let mut shown = 0;
     for (due, spec) in daemon.upcoming().filter(|(_, spec)| spec.enabled) {
-        let zone = spec.schedule.as_ref().and_then(|it| it.schedule.zone()).unwrap_or(&config.timezone);
+        let zone =
+            spec.schedule.as_ref().and_then(|it| it.schedule.zone()).unwrap_or(&config.timezone);
         if shown == SHOWN_MAX {
             note("  …");
             break;
@@ -95,7 +99,7 @@ fn introduce(daemon: &Daemon) {
             Err(_) => "now: it was missed".to_owned(),
         };
         let text = spec.schedule.as_ref().map(|it| it.text.as_str()).unwrap_or_default();
-        note(&format!("  {:<20} {}  {when}  ({text})", spec.id, local(due, zone.tz())));
+        note(&format!("  {:<20} {}  {when}  ({text})", spec.id, local(due, zone.rules())));
     }
     if shown == 0 {
         note("  no enabled job has a schedule");

@@ -81,7 +81,7 @@ fn next_lines(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Ve
     let zone = schedule.zone().unwrap_or(&config.timezone).clone();
     let line = |due: crate::schedule::Due| {
         let note = due.note.map(|note| format!(" ({note})")).unwrap_or_default();
-        format!("{}{note}", local(due.at, zone.tz()))
+        format!("{}{note}", local(due.at, zone.rules()))
     };
     schedule.upcoming(now()).take(5).map(line).collect()
 }
@@ -116,11 +116,19 @@ fn show_run(run: &RunRecord, args: &Args) -> Done {
     let mut lines = vec![
         format!("run {} of {}", run.run_id, run.job),
         format!("  state     {}", run.state),
-        format!("  trigger   {}, due {}, attempt {}", run.trigger, or_none(&run.due_at), run.attempt),
+        format!(
+            "  trigger   {}, due {}, attempt {}",
+            run.trigger,
+            or_none(&run.due_at),
+            run.attempt
+        ),
         format!("  queued    {}", run.queued_at),
         format!("  started   {}, late by {}", or_none(&run.started_at), millis(run.late_ms)),
         format!("  finished  {}, took {}", or_none(&run.finished_at), millis(run.duration_ms)),
-        format!("  tools     {} calls, {} errors, {} denied", run.tools.calls, run.tools.errors, run.tools.denied),
+        format!(
+            "  tools     {} calls, {} errors, {} denied",
+            run.tools.calls, run.tools.errors, run.tools.denied
+        ),
     ];
     for attempt in &run.attempts {
         let window = attempt.idle_window_ms.map_or("off".to_owned(), |ms| format!("{ms} ms"));
@@ -143,7 +151,12 @@ fn show_run(run: &RunRecord, args: &Args) -> Done {
             format!(" (limit {limit}{value})")
         });
         let phase = error.phase.map(|phase| format!(" in {phase}")).unwrap_or_default();
-        lines.push(format!("  error     {}{}{phase}: {}", error.kind, limit.unwrap_or_default(), error.message));
+        lines.push(format!(
+            "  error     {}{}{phase}: {}",
+            error.kind,
+            limit.unwrap_or_default(),
+            error.message
+        ));
     }
     if let Some(text) = run.reply.as_ref().or(run.partial_text.as_ref()) {
         lines.push(String::new());

@@ -43,7 +43,11 @@ pub(super) fn slots(context: &Context, args: &Args) -> Done {
         let due = shown(&slot.due_at, &config);
         vec![
             slot.job.clone(),
-            if slot.slots == 1 { due } else { format!("{due} … {}", shown(&slot.due_until, &config)) },
+            if slot.slots == 1 {
+                due
+            } else {
+                format!("{due} … {}", shown(&slot.due_until, &config))
+            },
             slot.slots.to_string(),
             slot.decision.clone(),
             slot.reason.clone().unwrap_or_default(),

@@ -52,7 +52,7 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
         Some(status) => {
             lines.push(format!("serving, pid {}, version {}", status.pid, status.version));
             if let Some((due, job)) = &status.next {
-                lines.push(format!("next: {job} at {}", local(*due, config.timezone.tz())));
+                lines.push(format!("next: {job} at {}", local(*due, config.timezone.rules())));
             }
         }
         None => lines.push("not serving: `punctual serve` starts it".into()),
@@ -71,13 +71,14 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
         config.state_dir.display(),
     ));
     if let Some(status) = running {
-        let lanes = status.lanes.iter().map(|lane| {
-            vec![lane.lane.clone(), lane.width.to_string(), lane.held.to_string()]
-        });
+        let lanes = status
+            .lanes
+            .iter()
+            .map(|lane| vec![lane.lane.clone(), lane.width.to_string(), lane.held.to_string()]);
         lines.push(table(&["lane", "width", "held"], lanes.collect()));
         let runs = status.runs.iter().map(|run| {
             let state = if run.waiting { "queued" } else { "running" };
-            let since = local(run.since, config.timezone.tz());
+            let since = local(run.since, config.timezone.rules());
             vec![run.run_id.clone(), run.job.clone(), state.into(), run.trigger.to_string(), since]
         });
         if !status.runs.is_empty() {

@@ -12,6 +12,7 @@ use crate::job::{
     Environment, ModelNeeds, ModelRef, Models, Problem, SecretError, SecretSource, Unresolved,
     with_sources,
 };
+use crate::provider::Usage;
 
 /// A place that answers model requests.
 #[derive(Debug, Clone)]
@@ -84,6 +85,27 @@ pub struct Price {
     pub cache_read: f64,
     /// Tokens written to a cache.
     pub cache_write: f64,
+}
+
+impl Price {
+    /// What `usage` costs in USD; `None` while the provider has not said how much it was.
+    pub fn of(self, usage: Usage) -> Option<f64> {
+        let (input, output) = (usage.input_tokens?, usage.output_tokens?);
+        let (read, written) =
+            (usage.cache_read_tokens.unwrap_or(0), usage.cache_write_tokens.unwrap_or(0));
+        let part = |tokens: u64, per_million: f64| {
+            #[expect(clippy::cast_precision_loss, reason = "2^53 tokens are beyond any bill")]
+            let tokens = tokens as f64;
+            tokens * per_million / 1e6
+        };
+        // Cached tokens are among the input tokens and have a price of their own.
+        Some(
+            part(input.saturating_sub(read).saturating_sub(written), self.input)
+                + part(output, self.output)
+                + part(read, self.cache_read)
+                + part(written, self.cache_write),
+        )
+    }
 }
 
 /// All providers and aliases, as far as they are right.

@@ -45,8 +45,11 @@ pub enum OpenError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The process cannot find out who it is.
-    #[error("failed to read this process's own identity")]
-    Identity(#[source] std::io::Error),
+    #[error("failed to read this process's own start time from /proc")]
+    Identity,
+    /// The HTTP client cannot be set up.
+    #[error("failed to set up the HTTP client")]
+    Http(#[from] reqwest::Error),
 }
 
 impl Daemon {
@@ -97,7 +100,7 @@ impl Daemon {
             store.note_next_due(next).await?;
         }
         let executor = Executor {
-            models: Models::new(&config),
+            models: Models::new(&config)?,
             lanes: Lanes::new(config.scheduler.max_concurrent_runs, &config.lanes),
             bus: Bus::new(Arc::clone(&clock)),
             config: Arc::new(config),
@@ -133,10 +136,10 @@ fn make_folders(state_dir: &Path) -> Result<(), OpenError> {
 }
 
 fn owner() -> Result<Owner, OpenError> {
-    let this = ProcessId::this().map_err(OpenError::Identity)?;
+    let this = ProcessId::own().ok_or(OpenError::Identity)?;
     let host = nix::unistd::gethostname().unwrap_or_default();
     Ok(Owner {
-        boot_id: boot_id().map_err(OpenError::Identity)?,
+        boot_id: boot_id(),
         pid: this.pid,
         started: i64::try_from(this.start_time).unwrap_or(i64::MAX),
         host: host.to_string_lossy().into_owned(),

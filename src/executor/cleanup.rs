@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::clock::{Clock, Deadline, to_millis};
-use crate::process::Household;
+use crate::process::{Household, Leftover};
 use crate::run::{Cleanup, CleanupStep, StepOutcome};
 use crate::turn::Turn;
 
@@ -74,7 +74,7 @@ impl Tidying {
             .step("processes", RESERVED, async {
                 let end = household.end_all(grace).await;
                 let done = if !end.left.is_empty() {
-                    let names: Vec<_> = end.left.iter().map(ToString::to_string).collect();
+                    let names: Vec<_> = end.left.iter().map(named).collect();
                     Done::with(
                         StepOutcome::Incomplete,
                         format!("still alive: {}", names.join(", ")),
@@ -90,7 +90,9 @@ impl Tidying {
         match end {
             Some(end) => {
                 self.cleanup.killed_processes += end.killed;
-                self.cleanup.leaked.extend(end.left.iter().map(|left| format!("process {left}")));
+                self.cleanup
+                    .leaked
+                    .extend(end.left.iter().map(|left| format!("process {}", named(left))));
             }
             None => self.cleanup.leaked.push("processes that did not end in time".into()),
         }
@@ -180,6 +182,10 @@ impl Tidying {
             detail: done.detail,
         });
     }
+}
+
+fn named(left: &Leftover) -> String {
+    format!("{} ({})", left.name, left.id.pid)
 }
 
 /// Whether the model's stream was open when the turn ended.

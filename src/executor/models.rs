@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use crate::config::{Api, Config, ProviderConfig};
-use crate::job::{ModelRef, SecretError, SecretSource};
+use crate::config::{Api, ApiKey, Config, Price, ProviderConfig};
+use crate::job::{Environment, ModelRef, SecretError};
 use crate::provider::{
     Anthropic, Endpoint, Locality, Ollama, OpenAi, Provider, Script, Scripted, http_client,
 };
@@ -52,6 +52,7 @@ pub enum ModelError {
 pub struct Models {
     client: reqwest::Client,
     providers: HashMap<String, ProviderConfig>,
+    environment: Environment,
 }
 
 /// A model with what the limits of its requests depend on.
@@ -60,21 +61,23 @@ pub(super) struct Resolved {
     pub(super) timeout: Option<Duration>,
     pub(super) first_token_timeout: Option<Duration>,
     pub(super) locality: Locality,
-    pub(super) price: Option<crate::config::Price>,
+    pub(super) price: Option<Price>,
 }
 
 impl Models {
     /// The models of `config`. No connection is made.
-    pub fn new(config: &Config) -> Self {
-        let providers = config.providers.iter().map(|(id, it)| (id.clone(), it.clone())).collect();
-        Self { client: http_client(), providers }
+    pub fn new(config: &Config) -> reqwest::Result<Self> {
+        let providers =
+            config.providers().iter().map(|(id, it)| (id.clone(), it.clone())).collect();
+        let environment = config.environment.clone();
+        Ok(Self { client: http_client()?, providers, environment })
     }
 
     /// The keys of all providers, by name, as far as they can be read now: what must never be
     /// stored or shown.
-    pub fn secrets(&self) -> impl Iterator<Item = (String, SecretString)> {
+    pub fn secrets(&self) -> impl Iterator<Item = (String, SecretString)> + '_ {
         self.providers.iter().filter_map(|(id, provider)| {
-            Some((format!("key of {id}"), provider.api_key.as_ref()?.read(env).ok()?))
+            Some((format!("key of {id}"), provider.api_key.as_ref()?.read(&self.environment).ok()?))
         })
     }
 
@@ -88,7 +91,8 @@ impl Models {
         Ok(Resolved {
             model: Model {
                 name: wanted.model.clone(),
-                max_output_tokens: of_model.and_then(|model| model.max_output_tokens),
+                max_output_tokens: of_model
+                    .and_then(|model| u32::try_from(model.max_output_tokens?).ok()),
                 provider: self.provider(&wanted.provider, config)?,
             },
             timeout: config.timeout,
@@ -109,7 +113,7 @@ impl Models {
             let script = Script::parse(&text).map_err(|error| failed(error.to_string()))?;
             return Ok(Arc::new(Scripted::new(script)));
         }
-        let endpoint = endpoint(id, config)?;
+        let endpoint = self.endpoint(id, config)?;
         let client = self.client.clone();
         Ok(match &config.api {
             Api::OpenAi => Arc::new(OpenAi::new(client, endpoint)),
@@ -118,21 +122,21 @@ impl Models {
             Api::Script(_) => unreachable!("a script has no endpoint and was taken above"),
         })
     }
-}
 
-fn endpoint(id: &str, config: &ProviderConfig) -> Result<Endpoint, ModelError> {
-    let text = config.base_url.as_deref().unwrap_or("");
-    let base_url = text.parse().map_err(|error: url::ParseError| ModelError::Address {
-        url: text.to_owned(),
-        reason: error.to_string(),
-    })?;
-    let read = |source: &SecretSource| {
-        source.read(env).map_err(|source| ModelError::Key { provider: id.to_owned(), source })
-    };
-    Ok(Endpoint::new(base_url, config.api_key.as_ref().map(read).transpose()?))
-}
-
-/// The process's own environment.
-pub(super) fn env(name: &str) -> Option<String> {
-    std::env::var(name).ok()
+    fn endpoint(&self, id: &str, config: &ProviderConfig) -> Result<Endpoint, ModelError> {
+        let text = config.base_url.as_deref().unwrap_or("");
+        let base_url = text.parse().map_err(|error: url::ParseError| ModelError::Address {
+            url: text.to_owned(),
+            reason: error.to_string(),
+        })?;
+        let endpoint = Endpoint::new(base_url);
+        let read = |key: &ApiKey| {
+            key.read(&self.environment)
+                .map_err(|source| ModelError::Key { provider: id.to_owned(), source })
+        };
+        Ok(match &config.api_key {
+            Some(key) => endpoint.with_key(read(key)?),
+            None => endpoint,
+        })
+    }
 }

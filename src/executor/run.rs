@@ -14,12 +14,12 @@ use super::cleanup::{ModelStream, Tidying};
 use super::events::{Bus, RunEvents};
 use super::idle_window::{IdleInput, IdleWindow, idle_window};
 use super::lanes::{Lanes, Permits};
-use super::models::{ModelError, Models, Resolved, env};
+use super::models::{ModelError, Models, Resolved};
 use super::progress::Progress;
 use super::watchdog::{RunLimits, Tripped, Watchdog};
 use crate::clock::{Clock, to_millis};
 use crate::config::{AgentTimeout, Config};
-use crate::job::{JobSpec, Masker, Prompt, RunTimeout, Workdir};
+use crate::job::{Environment, JobSpec, Masker, Prompt, RunTimeout, SecretSource, Workdir};
 use crate::process::{Household, SupervisorPath, base_environment};
 use crate::run::{
     Cleanup, ErrorKind, EventPhase, Failure, Limit, Outcome, Phase, RunId, SessionId, State,
@@ -27,11 +27,8 @@ use crate::run::{
 };
 use crate::session::Transcript;
 use crate::store::{AttemptEnd, AttemptStart, Store, StoreError};
-use crate::tools::{ToolContext, ToolSet};
+use crate::tools::{ExecPolicy, ToolContext, ToolSet, Workspace};
 use crate::turn::{Bounds, Tally, Tools, Turn, TurnEnd, Variables, render, system_prompt};
-
-/// The ceiling of a run whose job names no timeout (semantics §2).
-const CEILING: Duration = Duration::from_secs(60 * 60);
 
 /// A run that is recorded as `queued`, with everything it needs.
 #[derive(Debug, Clone)]
@@ -198,7 +195,7 @@ impl Executor {
         let resolved = self.models.resolve(&spec.agent.model).map_err(|error| unusable(&error))?;
 
         watchdog.entered(Phase::Auth);
-        let secrets = read_secrets(spec)?;
+        let secrets = read_secrets(spec, &self.config.environment)?;
         let known = self.models.secrets().chain(secrets.iter().cloned());
         holdings.masker = Arc::new(Masker::new(known));
 
@@ -256,23 +253,30 @@ impl Executor {
     fn tool_context(
         &self,
         spec: &JobSpec,
-        workspace: &Path,
+        folder: &Path,
         secrets: &[(String, secrecy::SecretString)],
         holdings: &Holdings,
     ) -> Result<ToolContext, Stop> {
-        let mut protected = vec![self.config.jobs_dir.clone(), self.config.state_dir.clone()];
-        protected.extend(self.config.files.iter().cloned());
-        ToolContext::new(
-            workspace,
-            holdings.household.clone(),
-            command_environment(spec, secrets),
-            &spec.agent.exec_allow,
-            spec.limits.tool_timeout,
-            spec.limits.stop_grace,
-            protected,
-            holdings.made_workspace.as_deref(),
-        )
-        .map_err(|error| invalid(error.to_string()).into())
+        // A fresh workspace is inside the state folder, and nothing else of that can be reached
+        // from it. A folder that a job names may hold anything.
+        let mut protected = Vec::new();
+        if holdings.made_workspace.is_none() {
+            protected.extend([self.config.jobs_dir.clone(), self.config.state_dir.clone()]);
+            protected.extend(self.config.files.iter().cloned());
+        }
+        let workspace = Workspace::open(folder, &protected).map_err(|error| {
+            invalid(format!("the workspace {} cannot be opened: {error}", folder.display()))
+        })?;
+        let exec_policy = ExecPolicy::from_patterns(&spec.agent.exec_allow)
+            .map_err(|error| invalid(error.to_string()))?;
+        Ok(ToolContext {
+            workspace: Arc::new(workspace),
+            household: holdings.household.clone(),
+            env: command_environment(spec, secrets, &self.config.environment),
+            exec_policy,
+            tool_timeout: spec.limits.tool_timeout,
+            stop_grace: spec.limits.stop_grace,
+        })
     }
 
     /// Records the attempt and arms the watchdog for its requests.
@@ -287,7 +291,7 @@ impl Executor {
             provider: resolved.timeout,
             run: ticket.spec.limits.timeout,
             agent: match self.config.agent.timeout {
-                AgentTimeout::Default => None,
+                AgentTimeout::Default48h => None,
                 AgentTimeout::Configured(limit) => Some(limit),
                 AgentTimeout::Unlimited => Some(Duration::MAX),
             },
@@ -318,10 +322,7 @@ impl Executor {
         let deadline = match ticket.spec.limits.timeout {
             RunTimeout::After(limit) => Some(limit),
             RunTimeout::Unlimited => None,
-            RunTimeout::Unset => Some(match self.config.agent.timeout {
-                AgentTimeout::Configured(limit) => limit.min(CEILING),
-                AgentTimeout::Default | AgentTimeout::Unlimited => CEILING,
-            }),
+            RunTimeout::Unset => Some(self.config.run_ceiling()),
         };
         let (least, most) = (Duration::from_secs(1), Duration::from_secs(60));
         let pre_execution = deadline.map_or(most, |limit| (limit / 2).clamp(least, most));
@@ -438,10 +439,14 @@ async fn read_prompt(path: &Path) -> Result<String, Failure> {
         .map_err(|error| invalid(format!("failed to read the prompt {}: {error}", path.display())))
 }
 
-fn read_secrets(spec: &JobSpec) -> Result<Vec<(String, secrecy::SecretString)>, Failure> {
-    let read = |(name, source): (&String, &crate::job::SecretSource)| {
-        let value =
-            source.read(env).map_err(|error| invalid(format!("secret `{name}`: {error}")))?;
+fn read_secrets(
+    spec: &JobSpec,
+    environment: &Environment,
+) -> Result<Vec<(String, secrecy::SecretString)>, Failure> {
+    let read = |(name, source): (&String, &SecretSource)| {
+        let value = source
+            .read(environment)
+            .map_err(|error| invalid(format!("secret `{name}`: {error}")))?;
         Ok((name.clone(), value))
     };
     spec.env.secret.iter().map(read).collect()
@@ -451,10 +456,11 @@ fn read_secrets(spec: &JobSpec) -> Result<Vec<(String, secrecy::SecretString)>, 
 fn command_environment(
     spec: &JobSpec,
     secrets: &[(String, secrecy::SecretString)],
+    ours: &Environment,
 ) -> Vec<(String, String)> {
     use secrecy::ExposeSecret as _;
     let mut environment = base_environment();
-    let passed = spec.env.pass.iter().filter_map(|name| Some((name.clone(), env(name)?)));
+    let passed = spec.env.pass.iter().filter_map(|name| Some((name.clone(), ours.get(name)?)));
     environment.extend(passed);
     environment.extend(spec.env.set.iter().map(|(name, value)| (name.clone(), value.clone())));
     environment.extend(

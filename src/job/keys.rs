@@ -298,7 +298,8 @@ pub(crate) fn did_you_mean<'a>(
     nearest(word, known).map(|near| format!("did you mean `{near}`?"))
 }
 
-fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// The one of `known` that `word` most likely stands for; `None` if nothing is close.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let closeness =
         |candidate: &str| strsim::jaro_winkler(&word.to_lowercase(), &candidate.to_lowercase());
     known

@@ -28,6 +28,7 @@ pub(crate) mod table;
 pub(crate) mod tree;
 
 pub use id::JobId;
+pub use keys::nearest;
 pub use mask::{Masker, SECRET_CHARS_MIN, StreamMasker};
 pub(crate) use parse::with_sources;
 pub use parse::{Defaults, ModelNeeds, Models, Parsed, Surroundings, Unresolved, parse};

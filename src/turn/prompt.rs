@@ -40,7 +40,7 @@ pub fn render(template: &str, variables: &Variables) -> Result<String, PromptErr
                     start => rfc3339(variables.slot_start),
                     end => rfc3339(variables.slot_end),
                 },
-                vars => variables.vars,
+                vars => variables.vars.clone(),
             },
         )
         .map_err(|error| PromptError(format!("{error:#}")))
@@ -57,7 +57,6 @@ pub fn check_template(template: &str) -> Result<(), PromptError> {
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.set_keep_trailing_newline(true);
     environment.set_fuel(Some(TEMPLATE_FUEL));
     environment
 }
@@ -106,11 +105,11 @@ mod tests {
     fn variables_are_filled_in() {
         assert_eq!(
             render(
-                "{{ vars.region }}: {{ slot.start }} to {{ slot.end }} ({{ due_at }})\n",
+                "{{ vars.region }}: {{ slot.start }} to {{ slot.end }} ({{ due_at }})",
                 &variables()
             )
             .unwrap(),
-            "EU: 2026-11-29T09:00:00.000Z to 2026-11-30T09:00:00.000Z (2026-11-30T09:00:00.000Z)\n"
+            "EU: 2026-11-29T09:00:00.000Z to 2026-11-30T09:00:00.000Z (2026-11-30T09:00:00.000Z)"
         );
     }
 
