@@ -80,7 +80,7 @@ fn framing_07_09_31() {
     // 09: keep-alives wrapped into payloads, and empty ones.
     openai(&sse(&[": keep-alive", "", OK, ":ping", STOP, " "]), &ok);
     // 31: a byte order mark, and JSON over several data lines.
-    let split = OK.replace(",", ",\ndata: ").replace("[{", "[\ndata: {");
+    let split = OK.replace(',', ",\ndata: ").replace("[{", "[\ndata: {");
     openai(&format!("\u{feff}{}", sse(&[&split, STOP])), &ok);
     // Carriage returns alone.
     openai(&sse(&[OK, STOP]).replace('\n', "\r"), &ok);
@@ -367,7 +367,10 @@ fn a_broken_transport_costs_only_what_had_not_come() {
         heard.pop_back().unwrap()
     };
     let fault = Fault { partial_text: "ok".to_owned(), ..Fault::new(FaultClass::Network, "reset") };
-    assert_eq!(outcome(&format!("data: {OK}\n\n")), Err(fault));
+    assert_eq!(outcome(&format!("data: {OK}\n\n")), Err(fault.clone()));
     let whole = outcome(&format!("data: {OK}\n\ndata: {STOP}\n\n"));
     assert!(matches!(whole, Ok(StreamEvent::Done(_))), "{whole:?}");
+    // A refusal that is still being said is not over.
+    let refusal = r#"{"choices":[{"delta":{"refusal":"ok"}}]}"#;
+    assert_eq!(outcome(&format!("data: {refusal}\n\n")), Err(fault));
 }

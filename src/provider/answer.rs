@@ -52,6 +52,8 @@ struct OpenCall {
 pub(super) struct Answer {
     pub usage: Usage,
     pub finish: Option<Finish>,
+    /// The model said that it refuses; how it finishes then does not matter.
+    pub refused: bool,
     /// Thinking blocks, verbatim. The dialect that has such blocks grows them in place.
     pub thinking: Vec<Value>,
     /// Events that nobody has taken yet.
@@ -196,6 +198,7 @@ impl Answer {
             (None, End::Marker) => Finish::Stop,
             (Some(finish), _) => finish,
         };
+        let finish = if self.refused { Finish::ContentFilter } else { finish };
         let finish = match (finish, self.calls.is_empty()) {
             (Finish::Length, false) => {
                 let message = "output limit reached inside a tool call";

@@ -213,7 +213,10 @@ fn status_class(status: u16, kind: &str, prose: &str) -> Option<FaultClass> {
         408 | 504 => FaultClass::Timeout,
         401 | 403 => FaultClass::Auth,
         402 => FaultClass::Billing,
-        404 if kind == "not_found_error" || prose.contains("model") => FaultClass::ModelNotFound,
+        404 if kind == "not_found_error" || prose.starts_with("model:") => {
+            FaultClass::ModelNotFound
+        }
+        400 | 404 if names_unknown_model(prose) => FaultClass::ModelNotFound,
         400 | 413 | 422 => FaultClass::BadRequest,
         503 if prose.contains("overloaded") || prose.contains("capacity") => FaultClass::Overloaded,
         500..=599 => FaultClass::ServerError,
@@ -236,11 +239,17 @@ fn prose_class(prose: &str) -> Option<FaultClass> {
         (FaultClass::Auth, &["unauthorized", "invalid api key", "invalid x-api-key"]),
         (FaultClass::Billing, &["payment required", "insufficient credits"]),
     ];
-    if prose.contains("model") && prose.contains("not found") {
+    if names_unknown_model(prose) {
         return Some(FaultClass::ModelNotFound);
     }
     let hit = table.iter().find(|(_, phrases)| phrases.iter().any(|words| prose.contains(words)));
     hit.map(|(class, _)| *class)
+}
+
+/// "Not found" is said of many things; here it must be said of a model.
+fn names_unknown_model(prose: &str) -> bool {
+    let phrases = ["not found", "not exist", "not a valid model", "unknown model", "no such model"];
+    prose.contains("model") && phrases.iter().any(|phrase| prose.contains(phrase))
 }
 
 fn status_line(status: u16) -> String {
@@ -292,6 +301,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one table")]
     fn every_shape_of_error_body_gives_its_class_its_words_and_its_name() {
         let table: &[(u16, &str, FaultClass, &str, Option<&str>)] = &[
             // OpenAI.
@@ -386,6 +396,8 @@ mod tests {
             ),
             (422, r#"{"detail":[{"msg":"no"}]}"#, BadRequest, r#"[{"msg":"no"}]"#, None),
             (404, r#"{"detail":"Not Found"}"#, Other, "Not Found", None),
+            (404, "no route /models/x", Other, "no route /models/x", None),
+            (400, "x is not a valid model ID", ModelNotFound, "x is not a valid model ID", None),
             (
                 503,
                 r#"[{"error":{"code":503,"message":"The model is overloaded","status":"UNAVAILABLE"}}]"#,

@@ -17,6 +17,7 @@ use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
+use tokio::time::Instant;
 use url::Url;
 
 use super::classify::{ERROR_BODY_BYTES_MAX, classify};
@@ -96,17 +97,12 @@ impl Endpoint {
     /// The header value `prefix` + key, marked as sensitive.
     pub(super) fn key_header(&self, prefix: &str) -> Option<Result<HeaderValue, Fault>> {
         let key = self.api_key.as_ref()?.expose_secret().trim();
-        let value = HeaderValue::try_from(format!("{prefix}{key}"));
-        Some(match value {
-            Ok(mut value) => {
-                value.set_sensitive(true);
-                Ok(value)
-            }
-            Err(_) => {
-                let message = "the API key holds characters that no header can carry";
-                Err(Fault::new(FaultClass::Auth, message))
-            }
-        })
+        let value = HeaderValue::try_from(format!("{prefix}{key}")).map(|mut value| {
+            value.set_sensitive(true);
+            value
+        });
+        let message = "the API key holds characters that no header can carry";
+        Some(value.map_err(|_| Fault::new(FaultClass::Auth, message)))
     }
 
     /// The usual header for the key.
@@ -179,6 +175,7 @@ impl Wire {
             body: Some(response.bytes_stream().boxed()),
             parser: StreamParser::new(self.api, framing),
             heard: Heard::from([Ok(StreamEvent::Opened)]),
+            trailer_until: None,
             mask: Arc::clone(&self.mask),
         };
         Ok(stream::unfold(open, Open::next).boxed())
@@ -202,6 +199,8 @@ struct Open {
     body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
     parser: StreamParser,
     heard: Heard,
+    /// Set once the model has said why it stopped.
+    trailer_until: Option<Instant>,
     mask: Arc<Mask>,
 }
 
@@ -219,11 +218,10 @@ impl Open {
     /// Reads one piece; `None` when there is nothing more to read.
     async fn read(&mut self) -> Option<()> {
         let piece = self.body.as_mut()?.next();
-        let piece = if self.parser.has_finish() {
-            // Silence after the finish reason is an end too; an answer is not lost over it.
-            tokio::time::timeout(TRAILER_GRACE, piece).await.unwrap_or(None)
-        } else {
-            piece.await
+        let piece = match self.trailer_until {
+            // No end marker in time is an end too: an answer is not lost over it.
+            Some(until) => tokio::time::timeout_at(until, piece).await.unwrap_or(None),
+            None => piece.await,
         };
         match piece {
             Some(Ok(bytes)) => self.parser.feed(&bytes, &mut self.heard),
@@ -239,6 +237,8 @@ impl Open {
         }
         if self.parser.is_over() {
             self.body = None;
+        } else if self.parser.has_finish() && self.trailer_until.is_none() {
+            self.trailer_until = Some(SystemClock.monotonic() + TRAILER_GRACE);
         }
         Some(())
     }

@@ -2,8 +2,9 @@
 //!
 //! A [`Provider`] turns a [`Request`] into a stream of [`StreamEvent`]s that ends with exactly one
 //! [`StreamEvent::Done`] or one [`Fault`]. One file per API; wire parsing apart from the socket, so
-//! that every fixture can be fed byte by byte. There is no time limit in here: the caller's
-//! watchdog sees each event and drops the stream when it has waited long enough.
+//! that every fixture can be fed byte by byte. There is no time limit on an answer in here: the
+//! caller's watchdog sees each event and drops the stream when it has waited long enough. Only
+//! connecting, a refusal's words and the trailer after a finish reason are bounded.
 //!
 //! ```text
 //! bytes ─ lines ─▶ text lines ─ frames ─▶ payloads ─ an API's ear ─▶ answer ─▶ events, verdict

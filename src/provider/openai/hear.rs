@@ -49,7 +49,7 @@ fn hear_choice(choice: &Value, answer: &mut Answer) -> Result<(), Fault> {
     hear_content(said.get("content"), answer)?;
     if let Some(refusal) = text(said, "refusal") {
         answer.say(refusal)?;
-        answer.finish = Some(Finish::ContentFilter);
+        answer.refused = true;
     }
     for call in said.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
         hear_call(call, call.get("function").unwrap_or(&Value::Null), answer)?;
@@ -114,10 +114,7 @@ fn hear_finish(reason: &str, answer: &mut Answer) -> Result<(), Fault> {
         // Every server has its own words for a good end.
         _ => Finish::Stop,
     };
-    // Once refused, an answer stays refused.
-    if answer.finish != Some(Finish::ContentFilter) {
-        answer.finish = Some(finish);
-    }
+    answer.finish = Some(finish);
     Ok(())
 }
 

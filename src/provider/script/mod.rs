@@ -250,7 +250,7 @@ mod tests {
                 FaultClass::ServerError,
                 "down",
             ),
-            (r#"error = { status = 429 }"#, FaultClass::RateLimit, "HTTP 429 Too Many Requests"),
+            ("error = { status = 429 }", FaultClass::RateLimit, "HTTP 429 Too Many Requests"),
             (
                 r#"error = { status = 200, message = "m", type = "overloaded_error" }"#,
                 FaultClass::Overloaded,

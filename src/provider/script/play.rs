@@ -97,7 +97,10 @@ impl Play {
                 None => self.at = Place::Step(then),
             },
             Place::Pause { pieces, pace, then } => {
-                tokio::time::sleep(pace).await;
+                // Even an empty sleep would last until the timer's next tick.
+                if !pace.is_zero() {
+                    tokio::time::sleep(pace).await;
+                }
                 self.at = Place::Text { pieces, pace, then };
             }
             Place::Over => {}
@@ -160,11 +163,9 @@ impl Play {
         if error.status == 200 {
             return self.answer.provider_fault(&words);
         }
-        let headers: HeaderMap = error
-            .retry_after
-            .map(|delay| (RETRY_AFTER, HeaderValue::from(delay.as_secs())))
-            .into_iter()
-            .collect();
+        let wait = error.retry_after.map(|delay| delay.as_secs_f64().to_string());
+        let wait = wait.and_then(|wait| HeaderValue::try_from(wait).ok());
+        let headers: HeaderMap = wait.into_iter().map(|wait| (RETRY_AFTER, wait)).collect();
         let body = json!({"error": words}).to_string();
         let fault = classify(error.status, &headers, body.as_bytes(), SystemClock.wall());
         let received = self.answer.fault(fault.class, "");
