@@ -1,1 +1,27 @@
-//! To be written.
+//! What a turn may do to the world.
+//!
+//! A [`Tool`] is something a model can call; a [`ToolSet`] is what one job offers. The set is the
+//! boundary: a call of anything else is denied at once, because nobody is there to ask. Everything
+//! a tool returns is bounded, a call always ends, and a tool that fails is an answer to the model,
+//! never the failure of the run.
+//!
+//! File tools stay inside the [`Workspace`], symbolic links included; commands are checked by the
+//! [`ExecPolicy`] and run below a supervisor of [`crate::process`].
+
+mod command_line;
+mod edit;
+mod exec;
+mod exec_policy;
+mod grep;
+mod list;
+mod parameters;
+mod read;
+mod set;
+mod tool;
+mod workspace;
+mod write;
+
+pub use exec_policy::{BadPattern, ExecPolicy, ExecRefusal};
+pub use set::{ToolSet, UnknownTool};
+pub use tool::{Arguments, Tool, ToolContext, ToolOutcome, Verdict};
+pub use workspace::Workspace;

@@ -1,0 +1,142 @@
+//! `exec {command, timeout?}`: a command, its output and its exit code.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::parameters::{definition, parse};
+use super::tool::{Arguments, Refusal, Tool, ToolContext, ToolOutcome, Verdict};
+use crate::process::{Child, Ended, Exit, Spec};
+use crate::provider::ToolDefinition;
+
+/// How much of the output a model gets: half from the start, half from the end.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// The system's limit for one argument is 128 KiB; a command that long is a mistake anyway.
+const COMMAND_BYTES_MAX: usize = 64 * 1024;
+
+/// What starting and ending may take beside the command's own limit and its grace.
+const START_AND_END: Duration = Duration::from_secs(30);
+
+/// Runs a shell command.
+pub(super) struct Exec;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Parameters {
+    /// A command line for `sh`; its folder is the workspace.
+    command: String,
+    /// How long it may take, such as `30s` or `2m`.
+    #[schemars(with = "Option<String>")]
+    timeout: Option<Limit>,
+}
+
+/// Models write either, whatever the schema says.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Limit {
+    Seconds(f64),
+    Text(String),
+}
+
+impl Limit {
+    fn duration(&self) -> Result<Duration, Refusal> {
+        let (parsed, given) = match self {
+            Self::Seconds(seconds) => {
+                (Duration::try_from_secs_f64(*seconds).ok(), seconds.to_string())
+            }
+            Self::Text(text) => (humantime::parse_duration(text).ok(), text.clone()),
+        };
+        parsed.filter(|limit| !limit.is_zero()).ok_or_else(|| {
+            Refusal::Failed(format!("the timeout `{given}` is no length of time such as `30s`"))
+        })
+    }
+}
+
+impl Tool for Exec {
+    fn definition(&self) -> ToolDefinition {
+        let description = "Run a command with `sh`. There is no input and no terminal. \
+            What it leaves in the background ends with the run.";
+        definition::<Parameters>("exec", description)
+    }
+
+    fn call<'a>(
+        &'a self,
+        arguments: Arguments,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, ToolOutcome> {
+        exec(arguments, context).map(|result| result.unwrap_or_else(Into::into)).boxed()
+    }
+
+    fn limit(&self, context: &ToolContext) -> Duration {
+        context.tool_timeout.saturating_add(context.stop_grace).saturating_add(START_AND_END)
+    }
+}
+
+async fn exec(arguments: Arguments, context: &ToolContext) -> Result<ToolOutcome, Refusal> {
+    let Parameters { command, timeout } = parse("exec", arguments)?;
+    if command.len() > COMMAND_BYTES_MAX {
+        return Err(Refusal::Failed(format!(
+            "the command is longer than {COMMAND_BYTES_MAX} bytes"
+        )));
+    }
+    let asked = timeout.as_ref().map(Limit::duration).transpose()?;
+    let limit = asked.map_or(context.tool_timeout, |asked| asked.min(context.tool_timeout));
+    context.exec_policy.check(&command).map_err(|refusal| Refusal::Denied(refusal.to_string()))?;
+    let spec = Spec {
+        argv: vec!["/bin/sh".to_owned(), "-c".to_owned(), command],
+        cwd: context.workspace.path().to_owned(),
+        env: context.env.clone(),
+        output_bytes_max: OUTPUT_BYTES_MAX,
+    };
+    let started = context.household.start(spec).await;
+    let child = started.map_err(|error| Refusal::Failed(error.to_string()))?;
+    let ended = child.wait_output(limit).await;
+    Ok(outcome(&child, ended, limit, context.stop_grace).await)
+}
+
+async fn outcome(child: &Child, ended: Ended, limit: Duration, grace: Duration) -> ToolOutcome {
+    let (verdict, note) = match ended.exit {
+        Exit::Code(0) => (Verdict::Ok, None),
+        Exit::Code(code) => (Verdict::Error, Some(format!("exit code {code}"))),
+        Exit::Signal(signal) => (Verdict::Error, Some(format!("ended by signal {signal}"))),
+        Exit::Unknown => (Verdict::Error, Some("how it ended is not known".to_owned())),
+        Exit::TimedOut => {
+            let end = child.end(grace).await;
+            let note = format!("timed out after {limit:?}; {} processes were ended", end.killed);
+            (Verdict::TimedOut, Some(note))
+        }
+    };
+    let exit_code = match ended.exit {
+        Exit::Code(code) => Some(code),
+        Exit::Signal(_) | Exit::Unknown | Exit::TimedOut => None,
+    };
+    let mut content = ended.output.text;
+    if let Some(note) = note {
+        let gap = if content.is_empty() || content.ends_with('\n') { "" } else { "\n" };
+        content = format!("{content}{gap}[{note}]");
+    }
+    ToolOutcome { content, verdict, exit_code, output_bytes: ended.output.bytes_total }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_has_a_unit_or_is_seconds() {
+        let parsed = |text: &str| {
+            let limit: Limit = serde_json::from_str(text).unwrap();
+            limit.duration().ok()
+        };
+        assert_eq!(parsed("\"30s\""), Some(Duration::from_secs(30)));
+        assert_eq!(parsed("1.5"), Some(Duration::from_millis(1500)));
+        assert_eq!(parsed("2"), Some(Duration::from_secs(2)));
+        for wrong in ["0", "-1", "1e300", "\"\"", "\"0s\"", "\"fast\"", "\"5\"", "\"-1s\""] {
+            assert_eq!(parsed(wrong), None, "{wrong}");
+        }
+    }
+}

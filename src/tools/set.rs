@@ -1,0 +1,190 @@
+//! The tools that one job offers, by name.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use tokio::time::timeout;
+
+use super::edit::Edit;
+use super::exec::Exec;
+use super::grep::Grep;
+use super::list::List;
+use super::read::Read;
+use super::tool::{Tool, ToolContext, ToolOutcome, Verdict};
+use super::write::Write;
+use crate::provider::{ToolCall, ToolDefinition};
+
+/// The most that any tool may give a model at once; the native ones stay below it.
+const CONTENT_BYTES_MAX: usize = 128 * 1024;
+
+/// A name further off than this is no misspelling.
+const SIMILAR_MIN: f64 = 0.6;
+
+/// A name that no tool has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no tool `{name}`{}", hint(nearest.as_deref()))]
+pub struct UnknownTool {
+    /// The name.
+    pub name: String,
+    /// What may have been meant.
+    pub nearest: Option<String>,
+}
+
+fn hint(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"))
+}
+
+/// What a job's turn may call. Everything else is denied.
+#[derive(Clone, Default)]
+pub struct ToolSet(Vec<Entry>);
+
+#[derive(Clone)]
+struct Entry {
+    definition: ToolDefinition,
+    tool: Arc<dyn Tool>,
+}
+
+impl ToolSet {
+    /// The tools of a job that does not name any.
+    pub const READ_ONLY: &[&str] = &["read", "list", "grep"];
+
+    /// Every native tool.
+    pub const NATIVE: &[&str] = &["read", "write", "edit", "list", "grep", "exec"];
+
+    /// The native tools with these names.
+    pub fn native<S: AsRef<str>>(names: &[S]) -> Result<Self, UnknownTool> {
+        let mut set = Self::default();
+        for name in names.iter().map(AsRef::as_ref) {
+            let tool: Arc<dyn Tool> = match name {
+                "read" => Arc::new(Read),
+                "write" => Arc::new(Write),
+                "edit" => Arc::new(Edit),
+                "list" => Arc::new(List),
+                "grep" => Arc::new(Grep),
+                "exec" => Arc::new(Exec),
+                _ => return Err(UnknownTool { name: name.to_owned(), nearest: nearest(name) }),
+            };
+            set = set.with(tool);
+        }
+        Ok(set)
+    }
+
+    /// The set with one more tool; of two with the same name the first stays.
+    #[must_use]
+    pub fn with(mut self, tool: Arc<dyn Tool>) -> Self {
+        let definition = tool.definition();
+        if self.get(&definition.name).is_none() {
+            self.0.push(Entry { definition, tool });
+        }
+        self
+    }
+
+    /// How the tools are offered to a model, in the order in which they were named.
+    pub fn definitions(&self) -> Vec<ToolDefinition> {
+        self.0.iter().map(|entry| entry.definition.clone()).collect()
+    }
+
+    /// Their names, in the same order.
+    pub fn names(&self) -> Vec<&str> {
+        self.0.iter().map(|entry| entry.definition.name.as_str()).collect()
+    }
+
+    /// Does what a model asked for. It always comes back: with what the tool gave, or with words
+    /// that say what went wrong.
+    pub async fn call(&self, call: &ToolCall, context: &ToolContext) -> ToolOutcome {
+        let Some(entry) = self.get(&call.name) else {
+            return ToolOutcome::new(Verdict::Denied, self.not_offered(&call.name));
+        };
+        let limit = entry.tool.limit(context);
+        let work = async { entry.tool.call(call.arguments.clone(), context).await };
+        match timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
+            Ok(Ok(outcome)) => bounded(outcome),
+            Ok(Err(_)) => ToolOutcome::new(Verdict::Error, "the tool itself failed"),
+            Err(_) => {
+                let text = format!("`{}` took longer than {limit:?} and was given up", call.name);
+                ToolOutcome::new(Verdict::TimedOut, text)
+            }
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&Entry> {
+        self.0.iter().find(|entry| entry.definition.name == name)
+    }
+
+    fn not_offered(&self, name: &str) -> String {
+        match self.names().as_slice() {
+            [] => format!("`{name}` is not offered here; no tools are"),
+            names => format!("`{name}` is not offered here; offered are {}", names.join(", ")),
+        }
+    }
+}
+
+impl std::fmt::Debug for ToolSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ToolSet").field(&self.names()).finish()
+    }
+}
+
+fn nearest(name: &str) -> Option<String> {
+    let score = |native: &&str| strsim::jaro_winkler(name, native);
+    let best = ToolSet::NATIVE.iter().copied().max_by(|a, b| score(a).total_cmp(&score(b)))?;
+    (score(&best) >= SIMILAR_MIN).then(|| best.to_owned())
+}
+
+fn bounded(mut outcome: ToolOutcome) -> ToolOutcome {
+    if outcome.content.len() > CONTENT_BYTES_MAX {
+        let mut end = CONTENT_BYTES_MAX;
+        while !outcome.content.is_char_boundary(end) {
+            end -= 1;
+        }
+        outcome.content.truncate(end);
+        outcome.content.push_str("\n[… the rest is omitted …]");
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_make_the_set_and_wrong_ones_are_explained() {
+        let set = ToolSet::native(ToolSet::NATIVE).unwrap();
+        assert_eq!(set.names(), ToolSet::NATIVE);
+        assert_eq!(ToolSet::native::<&str>(&[]).unwrap().names(), Vec::<&str>::new());
+        assert_eq!(ToolSet::native(&["read", "read"]).unwrap().names(), ["read"]);
+        let error = |name| ToolSet::native(&[name]).unwrap_err().to_string();
+        assert_eq!(error("exce"), "there is no tool `exce`; did you mean `exec`?");
+        assert_eq!(error("Read"), "there is no tool `Read`; did you mean `read`?");
+        assert_eq!(error("zzz"), "there is no tool `zzz`");
+    }
+
+    #[test]
+    fn every_native_tool_is_offered_with_the_arguments_of_the_contract() {
+        let set = ToolSet::native(ToolSet::NATIVE).unwrap();
+        let offered: Vec<String> = set
+            .definitions()
+            .iter()
+            .map(|one| {
+                let required = one.parameters["required"].as_array().unwrap();
+                let properties = one.parameters["properties"].as_object().unwrap();
+                let mark = |name: &String| {
+                    let optional = !required.contains(&name.as_str().into());
+                    if optional { format!("{name}?") } else { name.clone() }
+                };
+                let marked: Vec<_> = properties.keys().map(mark).collect();
+                format!("{} {{{}}}", one.name, marked.join(", "))
+            })
+            .collect();
+        let want = [
+            "read {path, offset?, limit?}",
+            "write {path, content}",
+            "edit {path, old, new}",
+            "list {path}",
+            "grep {pattern, path?}",
+            "exec {command, timeout?}",
+        ];
+        assert_eq!(offered, want);
+    }
+}
