@@ -55,15 +55,25 @@ fn pids() -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// A field of `/proc/<pid>/stat`, counted from the one behind the name.
+fn field(pid: i32, index: usize) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    rest.split_ascii_whitespace().nth(index).unwrap_or_default().to_owned()
+}
+
+fn state_of(pid: i32) -> String {
+    field(pid, 0)
+}
+
+fn parent_of(pid: i32) -> i32 {
+    field(pid, 1).parse().unwrap()
+}
+
 /// Children of this process, zombies among them.
 fn own_children() -> Vec<i32> {
     let own = std::process::id().to_string();
-    let is_ours = |pid: &i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-        rest.split_ascii_whitespace().nth(1) == Some(own.as_str())
-    };
-    pids().into_iter().filter(is_ours).collect()
+    pids().into_iter().filter(|pid| field(*pid, 1) == own).collect()
 }
 
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -77,38 +87,38 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Starts `script`, waits until `count` processes of it live, ends it and looks for survivors.
-async fn end_of(run_id: &str, script: &str, count: usize) -> (TreeEnd, Duration) {
+async fn end_of(run_id: &str, script: &str, count: usize, grace: Duration) -> (TreeEnd, Duration) {
     let household = household(run_id);
     let child = household.start(sh(script)).await.unwrap();
     until("all of them run", || marked(run_id).len() >= count).await;
     let start = Instant::now();
-    let end = household.end_all(GRACE).await;
+    let end = household.end_all(grace).await;
     let took = start.elapsed();
     assert_eq!(marked(run_id), Vec::<i32>::new());
     assert!(!child.id().is_alive());
-    assert_eq!(household.end_all(GRACE).await, end, "it gives the same account again");
+    assert_eq!(household.end_all(grace).await, end, "it gives the same account again");
     (end, took)
 }
 
 #[tokio::test]
 async fn a_polite_tree_ends_before_the_grace_is_over() {
-    let (end, took) = end_of("polite", "sleep 60 & sleep 61 & wait", 3).await;
+    let (end, took) = end_of("polite", "sleep 60 & sleep 61 & wait", 3, LONG).await;
     assert_eq!(end, TreeEnd { killed: 3, left: vec![] });
-    assert!(took < GRACE, "{took:?}");
+    assert!(took < LONG / 2, "{took:?}");
 }
 
 #[tokio::test]
 async fn who_ignores_the_request_is_killed_after_the_grace() {
     let script = "trap '' TERM; while :; do sleep 0.2; done";
-    let (end, took) = end_of("stubborn", script, 2).await;
+    let (end, took) = end_of("stubborn", script, 2, GRACE).await;
     assert!(end.killed >= 1 && end.left.is_empty(), "{end:?}");
-    assert!(took >= GRACE && took < GRACE + Duration::from_secs(2), "{took:?}");
+    assert!(took >= GRACE && took < GRACE + Duration::from_secs(4), "{took:?}");
 }
 
 #[tokio::test]
 async fn leaving_the_group_or_the_session_does_not_help() {
-    let (end, _) = end_of("setsid", "setsid sleep 60 & setsid -f sleep 61; wait", 3).await;
-    assert_eq!(end, TreeEnd { killed: 3, left: vec![] });
+    let (end, _) = end_of("setsid", "setsid sleep 60 & setsid -f sleep 61; wait", 3, GRACE).await;
+    assert!(end.killed >= 3 && end.left.is_empty(), "{end:?}");
 }
 
 #[tokio::test]
@@ -126,13 +136,13 @@ async fn a_daemon_that_forked_twice_is_found_although_the_command_is_gone() {
 #[tokio::test]
 async fn a_tree_that_keeps_forking_is_ended() {
     let script = "trap '' TERM; f() { sleep 0.05; f & }; f & f & f & sleep 60";
-    let (end, _) = end_of("forking", script, 4).await;
+    let (end, _) = end_of("forking", script, 4, GRACE).await;
     assert!(end.killed >= 4 && end.left.is_empty(), "{end:?}");
 }
 
 #[tokio::test]
 async fn a_stopped_process_is_ended_too() {
-    let (end, _) = end_of("stopped", "sleep 60 & kill -STOP $!; wait", 2).await;
+    let (end, _) = end_of("stopped", "sleep 60 & kill -STOP $!; wait", 2, GRACE).await;
     assert_eq!(end, TreeEnd { killed: 2, left: vec![] });
 }
 
@@ -223,7 +233,6 @@ async fn what_cannot_be_started_says_why_and_leaves_nothing() {
     assert!(matches!(start(&[], "/").await, StartError::NotRun { .. }));
     assert_eq!(household.end_all(GRACE).await, TreeEnd::default());
     assert!(matches!(start(&["true"], "/").await, StartError::Ended { .. }));
-    assert_eq!(own_children(), Vec::<i32>::new());
     let nowhere = Household::new(SupervisorPath::at("/no/such/binary"), "nowhere");
     let error = nowhere.start(sh("true")).await.unwrap_err();
     assert!(matches!(error, StartError::Supervisor { .. }), "{error}");
@@ -246,7 +255,13 @@ async fn exit_codes_of_many_at_once_are_right_and_no_zombie_is_left() {
     }
     until("the orphans are gone", || marked("many").is_empty()).await;
     household.end_all(GRACE).await;
-    assert_eq!(own_children(), Vec::<i32>::new(), "no supervisor and no zombie");
+    // Those of other tests may be among them, but none is there for long.
+    let seen: Vec<_> = own_children().into_iter().filter_map(ProcessId::of).collect();
+    until("no supervisor and no zombie is left", || {
+        let still_there = |id: &ProcessId| ProcessId::of(id.pid) == Some(*id);
+        !seen.iter().any(still_there)
+    })
+    .await;
 }
 
 fn memory_peak_kib() -> u64 {
@@ -358,21 +373,52 @@ async fn a_dropped_wait_is_made_good_by_the_end_of_the_run() {
 #[tokio::test]
 async fn a_supervisor_shrugs_off_requests_to_end() {
     let household = household("shrug");
-    let ended =
-        run(&household, "sleep 0.2; kill -TERM $PPID; kill -INT $PPID; kill -HUP $PPID; exit 4");
-    assert_eq!(ended.await.exit, Exit::Code(4));
+    let (child, go) =
+        waiting(&household, "kill -TERM $PPID; kill -INT $PPID; kill -HUP $PPID; exit 4").await;
+    go.give();
+    assert_eq!(child.wait_output(LONG).await.exit, Exit::Code(4));
     assert_eq!(household.end_all(GRACE).await, TreeEnd::default());
 }
 
 #[tokio::test]
 async fn a_command_that_kills_its_supervisor_is_found_by_the_marker() {
     let household = household("rebel");
-    let ended = run(&household, "setsid -f sleep 60; kill -9 $PPID; sleep 61; :").await;
-    assert_eq!(ended.exit, Exit::Unknown);
+    let (child, go) = waiting(&household, "setsid -f sleep 60; kill -9 $PPID; sleep 61; :").await;
+    go.give();
+    assert_eq!(child.wait_output(LONG).await.exit, Exit::Unknown);
     until("both live on", || marked("rebel").len() == 3).await;
     let end = household.end_all(GRACE).await;
     assert_eq!(end, TreeEnd { killed: 3, left: vec![] });
     assert_eq!(marked("rebel"), Vec::<i32>::new());
+}
+
+#[tokio::test]
+async fn a_command_that_stops_its_supervisor_is_ended_all_the_same() {
+    let household = household("stopper");
+    let (child, go) = waiting(&household, "kill -STOP $PPID; exec sleep 60").await;
+    go.give();
+    let supervisor = parent_of(child.id().pid);
+    until("it is stopped", || state_of(supervisor) == "T").await;
+    let end = household.end_all(Duration::ZERO).await;
+    assert_eq!(end, TreeEnd { killed: 1, left: vec![] });
+    assert_eq!(marked("stopper"), Vec::<i32>::new());
+    assert_eq!(ProcessId::of(supervisor), None);
+}
+
+/// A command that does what it has to when its test says so.
+async fn waiting(household: &Household, script: &str) -> (Child, Go) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut spec = sh(&format!("until [ -e go ]; do sleep 0.01; done; {script}"));
+    spec.cwd = folder.path().into();
+    (household.start(spec).await.unwrap(), Go(folder))
+}
+
+struct Go(tempfile::TempDir);
+
+impl Go {
+    fn give(&self) {
+        fs::write(self.0.path().join("go"), "").unwrap();
+    }
 }
 
 const DOOMED: &str = "PUNCTUAL_TEST_DOOMED";

@@ -19,12 +19,14 @@
 mod environment;
 mod household;
 mod identity;
+mod lines;
 mod output;
 mod protocol;
 mod stray;
 mod supervisor;
 mod table;
 mod tree;
+mod watch;
 
 pub use environment::{RUN_MARKER, base_environment};
 pub use household::{Household, Spec, StartError, SupervisorPath};

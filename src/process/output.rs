@@ -215,7 +215,9 @@ mod tests {
 
     fn kept(bytes_max: usize, chunks: &[&[u8]]) -> Output {
         let mut kept = Kept::new(bytes_max);
-        chunks.iter().for_each(|chunk| kept.push(chunk));
+        for chunk in chunks {
+            kept.push(chunk);
+        }
         kept.output()
     }
 
@@ -265,8 +267,9 @@ mod tests {
     #[test]
     fn a_flood_costs_no_more_than_the_limit() {
         let mut kept = Kept::new(1000);
+        let chunk = vec![b'y'; CHUNK_BYTES];
         for _ in 0..1000 {
-            kept.push(&[b'y'; CHUNK_BYTES]);
+            kept.push(&chunk);
         }
         assert_eq!(kept.total, 65_536_000);
         assert!(kept.tail.capacity() <= 2048 && kept.head.capacity() <= 2048);

@@ -14,8 +14,8 @@ use super::identity::ProcessId;
 use super::output::{Collected, Output};
 use super::protocol::{Fact, Failure, Request};
 use super::stray::{self, Mark};
-use super::supervisor::KILL_LIMIT;
 use super::table;
+use super::watch::KILL_LIMIT;
 
 /// What a supervisor may take beyond its own limits before it counts as stuck.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
