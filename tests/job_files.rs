@@ -1,5 +1,6 @@
 //! Job files and configurations as people write them, right and wrong.
 
+use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,9 +45,10 @@ fn listed(problems: &[Problem], folder: &Path) -> String {
         let severity = if problem.is_error() { "" } else { "warning: " };
         let (line, column) = (problem.line, problem.column);
         let message = problem.message.replace(&format!("{}/", folder.display()), "");
-        out += &format!("{}:{line}:{column} [{key}] {severity}{message}\n", file.display());
+        let file = file.display();
+        writeln!(out, "{file}:{line}:{column} [{key}] {severity}{message}").unwrap();
         if let Some(help) = &problem.help {
-            out += &format!("    {help}\n");
+            writeln!(out, "    {help}").unwrap();
         }
     }
     out

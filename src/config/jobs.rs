@@ -1,6 +1,7 @@
 //! The folder of job files → jobs, and for each broken file what is wrong with it.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use super::Config;
@@ -50,11 +51,18 @@ pub fn load_jobs(config: &Config) -> JobSet {
             return set;
         }
     };
-    config.with_surroundings(|around| {
-        for file in &files {
-            one(file, around, &mut set);
+    let read = config.with_surroundings(|around| in_parallel(&files, |file| one(file, around)));
+    for (stem, parsed) in read {
+        match parsed {
+            Ok(Parsed { job, warnings }) => {
+                set.warnings.extend(warnings);
+                set.jobs.insert(job.id.clone(), job);
+            }
+            Err(problems) => {
+                set.invalid.insert(stem, problems);
+            }
         }
-    });
+    }
     // A warning about [defaults] is one warning, whichever jobs repeat it.
     job::sort_problems(&mut set.warnings);
     set.warnings.dedup();
@@ -74,20 +82,33 @@ fn job_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn one(file: &Path, around: &Surroundings<'_>, set: &mut JobSet) {
+type Read = (String, Result<Parsed, Vec<Problem>>);
+
+fn one(file: &Path, around: &Surroundings<'_>) -> Read {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let parsed = match (stem.parse::<JobId>(), read_text(file)) {
         (Ok(id), Ok(text)) => job::parse(&id, file, &text, around),
         (Err(message), _) => Err(vec![Problem::of_file(file, message)]),
         (_, Err(problem)) => Err(vec![*problem]),
     };
-    match parsed {
-        Ok(Parsed { job, warnings }) => {
-            set.warnings.extend(warnings);
-            set.jobs.insert(job.id.clone(), job);
-        }
-        Err(problems) => {
-            set.invalid.insert(stem, problems);
-        }
+    (stem, parsed)
+}
+
+/// Fewer files than this are not worth a thread.
+const FILES_PER_THREAD_MIN: usize = 250;
+
+/// Reads all files, on as many threads as the machine has cores, and keeps their order.
+fn in_parallel(files: &[PathBuf], read: impl Fn(&Path) -> Read + Sync) -> Vec<Read> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let share = files.len().div_ceil(cores).max(FILES_PER_THREAD_MIN);
+    let of_share = &|share: &[PathBuf]| share.iter().map(|file| read(file)).collect::<Vec<_>>();
+    if files.len() <= share {
+        return of_share(files);
     }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            files.chunks(share).map(|share| scope.spawn(move || of_share(share))).collect();
+        let read = threads.into_iter();
+        read.flat_map(|thread| thread.join().expect("reading a file does not panic")).collect()
+    })
 }

@@ -181,14 +181,13 @@ fn provider(id: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Provid
         _ => (Api::Script(script(node, &key("script"), problems)?), ""),
     };
     let is_script = matches!(api, Api::Script(_));
-    for (name, of_script) in [("script", true), ("base_url", false)] {
-        if let Some(place) = node.get(name).filter(|_| is_script != of_script) {
-            let message = match of_script {
-                true => "`script` is only for `api = \"script\"`",
-                false => "`api = \"script\"` has no `base_url`",
-            };
-            problems.push(place.error(&key(name), message));
-        }
+    let (misplaced, why) = if is_script {
+        ("base_url", "`api = \"script\"` has no `base_url`")
+    } else {
+        ("script", "`script` is only for `api = \"script\"`")
+    };
+    if let Some(place) = node.get(misplaced) {
+        problems.push(place.error(&key(misplaced), why));
     }
     let api_key = api_key(id, node, problems);
     let base_url = match node.get("base_url") {

@@ -128,14 +128,7 @@ impl Check<'_> {
             }
             (Kind::Tables(keys), Item::List(list)) => {
                 for item in list {
-                    match item.item {
-                        Item::Table(_) => self.table(item, keys, path),
-                        _ => {
-                            let message = format!("expected a table, found {}", item.kind());
-                            let problem = item.error(path, message);
-                            self.refuse(item, problem);
-                        }
-                    }
+                    self.value_of_list(item, keys, path);
                 }
             }
             (Kind::Texts, Item::List(list)) => {
@@ -149,6 +142,15 @@ impl Check<'_> {
                     self.refuse(node, problem);
                 }
             }
+        }
+    }
+
+    fn value_of_list(&mut self, item: &mut Node, keys: &'static [Key], path: &str) {
+        if let Item::Table(_) = item.item {
+            self.table(item, keys, path);
+        } else {
+            let problem = item.error(path, format!("expected a table, found {}", item.kind()));
+            self.refuse(item, problem);
         }
     }
 

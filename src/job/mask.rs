@@ -103,18 +103,15 @@ impl Known {
                 Rest::Unknown => self.undecided_from(text, done),
             };
             let found = self.finder.find(aho_corasick::Input::new(text).range(done..));
-            match found.map(|found| found.start()).filter(|start| *start < undecided) {
-                Some(start) => {
-                    let (length, secret) = self.longest_at(&text[start..]);
-                    out.push_str(&text[done..start]);
-                    out.push_str(&secret.replacement);
-                    done = start + length;
-                }
-                None => {
-                    out.push_str(&text[done..undecided]);
-                    return undecided;
-                }
-            }
+            let start = found.map(|found| found.start()).filter(|start| *start < undecided);
+            let Some(start) = start else {
+                out.push_str(&text[done..undecided]);
+                return undecided;
+            };
+            let (length, secret) = self.longest_at(&text[start..]);
+            out.push_str(&text[done..start]);
+            out.push_str(&secret.replacement);
+            done = start + length;
         }
     }
 

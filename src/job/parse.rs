@@ -38,7 +38,7 @@ pub struct Surroundings<'a> {
 }
 
 /// The models that a job can name.
-pub trait Models {
+pub trait Models: Sync {
     /// The model of jobs that name none.
     fn default_model(&self) -> Option<ModelRef>;
 

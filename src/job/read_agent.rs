@@ -8,6 +8,7 @@ use super::parse::{Part, Reader};
 use super::prompt;
 use super::source::Source;
 use super::spec::{AgentSpec, Limits, ModelRef, Prompt, RunTimeout, Workdir};
+use super::tree::Item;
 
 /// The tools that a job may name.
 pub(crate) const TOOLS: &[&str] = &["read", "write", "edit", "list", "grep", "exec"];
@@ -18,6 +19,9 @@ const LATER_TOOLS: &[&str] = &["http_get", "message", "history", "subturn"];
 const PROMPT_BYTES_MAX: u64 = 1024 * 1024;
 
 pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpec> {
+    if reader.node.get("agent").is_some_and(|agent| matches!(agent.item, Item::Refused)) {
+        return None;
+    }
     let prompt = prompt(reader);
     let model = model(reader, limits);
     let tools = tools(reader);
@@ -99,14 +103,14 @@ fn model(reader: &mut Reader<'_>, limits: &Limits) -> Option<ModelRef> {
             }
         },
         None if reader.part == Part::Defaults => return None,
-        None => match reader.around.models.default_model() {
-            Some(model) => model,
-            None => {
+        None => {
+            let Some(model) = reader.around.models.default_model() else {
                 let help = "write `model` in [agent], or [agents.defaults] in config.toml";
                 reader.refuse(key, "there is no model", help.to_owned());
                 return None;
-            }
-        },
+            };
+            model
+        }
     };
     model_needs(reader, &model, limits);
     Some(model)

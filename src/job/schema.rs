@@ -50,10 +50,10 @@ fn of_kind(kind: &'static Kind) -> Map<String, Value> {
         Kind::Integer(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Kind::Amount => json!({ "type": "number", "minimum": 0 }),
         Kind::Duration(zero) => json!({ "type": "string", "examples": examples(*zero) }),
-        Kind::Words(words) => match words.iter().any(|word| word.ends_with(ANY_KEY)) {
-            true => json!({ "type": "string", "pattern": pattern(words) }),
-            false => json!({ "type": "string", "enum": words }),
-        },
+        Kind::Words(words) if words.iter().any(|word| word.ends_with(ANY_KEY)) => {
+            json!({ "type": "string", "pattern": pattern(words) })
+        }
+        Kind::Words(words) => json!({ "type": "string", "enum": words }),
         Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::TextMap => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
         Kind::Cron => json!({ "anyOf": [

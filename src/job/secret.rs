@@ -89,7 +89,9 @@ impl fmt::Display for SecretSource {
 
 /// Environment variables, of this process or made up for a test.
 #[derive(Clone)]
-pub struct Environment(Arc<dyn Fn(&str) -> Option<String> + Send + Sync>);
+pub struct Environment(Arc<Lookup>);
+
+type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 impl Environment {
     /// The process's own.
