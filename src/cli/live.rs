@@ -81,10 +81,9 @@ impl Live {
                 let bytes = number("output_bytes").unwrap_or(0);
                 self.say(&format!("  {} · {} · {bytes} bytes", text("outcome"), length(took)));
             }
-            (Stream::Lifecycle, _)
+            (Stream::Lifecycle | Stream::Compaction, _)
             | (Stream::Assistant, EventPhase::Error)
-            | (Stream::Tool, EventPhase::Update)
-            | (Stream::Compaction, _) => {}
+            | (Stream::Tool, EventPhase::Update) => {}
         }
         self.draw();
     }

@@ -9,7 +9,7 @@ use super::output::{self, Done, first_line, local, table};
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::job::{JobSpec, Problem};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Zone};
 use crate::store::JobSummary;
 
 #[derive(Debug, clap::Args)]
@@ -65,7 +65,7 @@ fn as_json(spec: &JobSpec, known: Option<&JobSummary>) -> serde_json::Value {
         "job": spec.id, "state": if spec.enabled { "enabled" } else { "disabled" },
         "description": spec.description, "owner": spec.owner, "labels": spec.labels,
         "schedule": spec.schedule.as_ref().map(|it| &it.text),
-        "timezone": spec.schedule.as_ref().and_then(|it| it.schedule.zone()).map(|zone| zone.name()),
+        "timezone": spec.schedule.as_ref().and_then(|it| it.schedule.zone()).map(Zone::name),
         "next_due_at": next.map(|due| rfc3339(due.at)),
         "last_state": known.and_then(|it| it.last_state.as_ref()),
         "consecutive_failures": known.map_or(0, |it| it.consecutive_failures),

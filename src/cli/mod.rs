@@ -151,7 +151,7 @@ pub fn main() -> ExitCode {
         Verb::Completions(args) => completions::completions(&args),
         Verb::Other(words) => Err(other(&words)),
     };
-    done.unwrap_or_else(|failed| failed.report())
+    done.unwrap_or_else(Failed::report)
 }
 
 fn other(words: &[OsString]) -> Failed {

@@ -163,7 +163,8 @@ pub(super) fn on_terminal() -> bool {
 
 /// Log lines go to standard error; `PUNCTUAL_LOG` says which (as `RUST_LOG` does elsewhere).
 pub(super) fn start_logging(json: bool, level: &str) {
-    let filter = EnvFilter::try_from_env("PUNCTUAL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let filter = EnvFilter::try_from_env("PUNCTUAL_LOG")
+        .unwrap_or_else(|_| EnvFilter::new(format!("{level},tokio_cron_scheduler=warn")));
     let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second start (in tests that embed the library) keeps the first one's.
     if json {

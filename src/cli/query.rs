@@ -8,8 +8,7 @@ use crate::store::{QueryLimits, StoreError, Table, database_in};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// One SELECT over the views v1_jobs, v1_slots, v1_runs, v1_attempts, v1_tool_calls,
-    /// v1_cleanups, v1_definitions
+    /// One SELECT over the views; `SELECT name FROM sqlite_schema WHERE type = 'view'` lists them
     sql: String,
     /// How the rows are printed
     #[arg(long, value_enum, default_value = "table")]

@@ -21,6 +21,7 @@ use crate::store::{Reader, RunRecord, database_in};
 const REACH_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(super) struct Args {
     /// The job's id
     job: String,
@@ -170,7 +171,7 @@ fn summary(record: &RunRecord) -> String {
     let took = output::length(Duration::from_millis(took));
     let cleanup = record.cleanup.as_ref().map_or("none", |cleanup| cleanup.outcome.as_str());
     let tokens = |count: Option<i64>| count.map_or("?".to_owned(), |count| count.to_string());
-    let mut words = format!(
+    let words = format!(
         "run {} {} after {took} · {} tools · {} + {} tokens · clean-up {cleanup}",
         record.run_id,
         record.state,
@@ -179,7 +180,11 @@ fn summary(record: &RunRecord) -> String {
         tokens(record.usage.output_tokens),
     );
     if let Some(error) = &record.error {
-        words.push_str(&format!("\n{}: {}", error.kind, error.message));
+        words += &format!(
+            "
+{}: {}",
+            error.kind, error.message
+        );
     }
     words
 }

@@ -15,7 +15,7 @@ pub(super) struct Args {
     /// Of this job only
     #[arg(long)]
     job: Option<String>,
-    /// In this state only: queued, running, succeeded, failed, timed_out, cancelled, interrupted
+    /// In this state only: queued, running, succeeded, failed, `timed_out`, cancelled, interrupted
     #[arg(long)]
     state: Option<State>,
     /// Not older than this (`24h`, `7days`)

@@ -71,11 +71,11 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
         config.state_dir.display(),
     ));
     if let Some(status) = running {
-        let lanes = status
+        let places = status
             .lanes
             .iter()
             .map(|lane| vec![lane.lane.clone(), lane.width.to_string(), lane.held.to_string()]);
-        lines.push(table(&["lane", "width", "held"], lanes.collect()));
+        lines.push(table(&["lane", "width", "held"], places.collect()));
         let runs = status.runs.iter().map(|run| {
             let state = if run.waiting { "queued" } else { "running" };
             let since = local(run.since, config.timezone.rules());

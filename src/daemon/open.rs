@@ -47,9 +47,6 @@ pub enum OpenError {
     /// The process cannot find out who it is.
     #[error("failed to read this process's own start time from /proc")]
     Identity,
-    /// The HTTP client cannot be set up.
-    #[error("failed to set up the HTTP client")]
-    Http(#[from] reqwest::Error),
 }
 
 impl Daemon {
@@ -100,7 +97,7 @@ impl Daemon {
             store.note_next_due(next).await?;
         }
         let executor = Executor {
-            models: Models::new(&config)?,
+            models: Models::new(&config),
             lanes: Lanes::new(config.scheduler.max_concurrent_runs, &config.lanes),
             bus: Bus::new(Arc::clone(&clock)),
             config: Arc::new(config),

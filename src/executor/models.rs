@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -37,6 +37,9 @@ pub enum ModelError {
         /// Why.
         reason: String,
     },
+    /// The HTTP client cannot be set up.
+    #[error("the HTTP client cannot be set up")]
+    Client(#[source] reqwest::Error),
     /// Its script cannot be read.
     #[error("the script {path} cannot be used: {reason}")]
     Script {
@@ -50,7 +53,8 @@ pub enum ModelError {
 /// All models of a configuration.
 #[derive(Debug)]
 pub struct Models {
-    client: reqwest::Client,
+    /// Made when the first request needs it: reading the root certificates takes a while.
+    client: OnceLock<reqwest::Client>,
     providers: HashMap<String, ProviderConfig>,
     environment: Environment,
 }
@@ -66,11 +70,11 @@ pub(super) struct Resolved {
 
 impl Models {
     /// The models of `config`. No connection is made.
-    pub fn new(config: &Config) -> reqwest::Result<Self> {
+    pub fn new(config: &Config) -> Self {
         let providers =
             config.providers().iter().map(|(id, it)| (id.clone(), it.clone())).collect();
         let environment = config.environment.clone();
-        Ok(Self { client: http_client()?, providers, environment })
+        Self { client: OnceLock::new(), providers, environment }
     }
 
     /// The keys of all providers, by name, as far as they can be read now: what must never be
@@ -114,13 +118,21 @@ impl Models {
             return Ok(Arc::new(Scripted::new(script)));
         }
         let endpoint = self.endpoint(id, config)?;
-        let client = self.client.clone();
+        let client = self.client()?;
         Ok(match &config.api {
             Api::OpenAi => Arc::new(OpenAi::new(client, endpoint)),
             Api::Anthropic => Arc::new(Anthropic::new(client, endpoint)),
             Api::Ollama => Arc::new(Ollama::new(client, endpoint)),
             Api::Script(_) => unreachable!("a script has no endpoint and was taken above"),
         })
+    }
+
+    fn client(&self) -> Result<reqwest::Client, ModelError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client.clone());
+        }
+        let client = http_client().map_err(ModelError::Client)?;
+        Ok(self.client.get_or_init(|| client).clone())
     }
 
     fn endpoint(&self, id: &str, config: &ProviderConfig) -> Result<Endpoint, ModelError> {

@@ -44,7 +44,7 @@ impl Observer for Progress<'_> {
                 output_bytes: outcome.output_bytes,
             });
         }
-        let (stream, phase, data) = self.shown(event);
+        let (stream, phase, data) = self.shown(&event);
         self.events.tell(stream, phase, data);
     }
 }
@@ -61,7 +61,7 @@ impl Progress<'_> {
         });
     }
 
-    fn shown(&self, event: TurnEvent<'_>) -> (Stream, EventPhase, Map<String, Value>) {
+    fn shown(&self, event: &TurnEvent<'_>) -> (Stream, EventPhase, Map<String, Value>) {
         let (stream, phase, data) = match event {
             TurnEvent::AssistantStart { request } => {
                 (Stream::Assistant, EventPhase::Start, json!({ "request": request }))
@@ -82,8 +82,8 @@ impl Progress<'_> {
                 }),
             ),
             TurnEvent::ToolStart { n, tool, arguments } => {
-                let shown =
-                    self.masker.mask(&Value::Object(arguments.clone()).to_string()).into_owned();
+                let text = serde_json::to_string(arguments).unwrap_or_default();
+                let shown = self.masker.mask(&text);
                 (
                     Stream::Tool,
                     EventPhase::Start,

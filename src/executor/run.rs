@@ -134,7 +134,7 @@ impl Executor {
         let work = AssertUnwindSafe(self.work(ticket, watchdog, &events, &mut holdings));
         let outcome = match work.catch_unwind().await {
             Ok(Ok(reply)) => Outcome::Succeeded { reply },
-            Ok(Err(stop)) => self.ended(stop, watchdog, &mut holdings),
+            Ok(Err(stop)) => ended(stop, watchdog, &mut holdings),
             Err(panic) => Outcome::ended(internal(&panic), None),
         };
         let state = outcome.state();
@@ -329,34 +329,6 @@ impl Executor {
         RunLimits { deadline, pre_execution: Some(pre_execution), ..RunLimits::default() }
     }
 
-    fn ended(&self, stop: Stop, watchdog: &Watchdog, holdings: &mut Holdings) -> Outcome {
-        let partial = holdings.turn.as_ref().and_then(Turn::partial_text);
-        let masked = |text: &str| holdings.masker.mask(text).into_owned();
-        match stop {
-            Stop::Tripped(tripped) => {
-                let phase = watchdog.phase();
-                if phase == Some(Phase::ModelCall) {
-                    holdings.stream = ModelStream::Cut;
-                }
-                Outcome::ended(tripped.failure(phase), partial)
-            }
-            Stop::Turn(end) => {
-                let mut failure = turn_failure(&end);
-                failure.message = masked(&failure.message);
-                let partial = match &end {
-                    TurnEnd::Fault(fault) => Some(masked(&fault.partial_text)),
-                    _ => partial,
-                };
-                Outcome::ended(failure, partial)
-            }
-            Stop::Failed(mut failure) => {
-                failure.message = masked(&failure.message);
-                failure.phase = failure.phase.or(watchdog.phase());
-                Outcome::ended(failure, partial)
-            }
-        }
-    }
-
     /// The first fact, on the disk before any tidying.
     async fn record_work(&self, ticket: &Ticket, outcome: Outcome, holdings: &mut Holdings) {
         let tally = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default();
@@ -421,6 +393,35 @@ impl Executor {
                 data.insert("error".into(), serde_json::to_value(failure).unwrap_or(Value::Null));
                 events.tell(Stream::Lifecycle, EventPhase::Error, data);
             }
+        }
+    }
+}
+
+/// The outcome of work that stopped without an answer.
+fn ended(stop: Stop, watchdog: &Watchdog, holdings: &mut Holdings) -> Outcome {
+    let partial = holdings.turn.as_ref().and_then(Turn::partial_text);
+    let masked = |text: &str| holdings.masker.mask(text).into_owned();
+    match stop {
+        Stop::Tripped(tripped) => {
+            let phase = watchdog.phase();
+            if phase == Some(Phase::ModelCall) {
+                holdings.stream = ModelStream::Cut;
+            }
+            Outcome::ended(tripped.failure(phase), partial)
+        }
+        Stop::Turn(end) => {
+            let mut failure = turn_failure(&end);
+            failure.message = masked(&failure.message);
+            let partial = match &end {
+                TurnEnd::Fault(fault) => Some(masked(&fault.partial_text)),
+                _ => partial,
+            };
+            Outcome::ended(failure, partial)
+        }
+        Stop::Failed(mut failure) => {
+            failure.message = masked(&failure.message);
+            failure.phase = failure.phase.or(watchdog.phase());
+            Outcome::ended(failure, partial)
         }
     }
 }

@@ -112,12 +112,12 @@ impl Watchdog {
     /// Starts the run's clock: from here the deadline counts.
     pub fn start(&self, limits: RunLimits) {
         let now = self.clock.monotonic();
-        let mut state = self.state();
-        state.limits = limits;
-        state.started = Some(now);
-        state.stage = Stage::PreExecution;
-        state.since = now;
-        drop(state);
+        let mut at = self.state();
+        at.limits = limits;
+        at.started = Some(now);
+        at.stage = Stage::PreExecution;
+        at.since = now;
+        drop(at);
         self.changed.notify_one();
     }
 
@@ -132,7 +132,7 @@ impl Watchdog {
 
     /// The run has come to `phase`.
     pub fn entered(&self, phase: Phase) {
-        let stage = match phase {
+        let entering = match phase {
             Phase::ModelCall => Some(Stage::Model { opened: false, progressed: false }),
             Phase::Tool | Phase::Output => Some(Stage::Busy),
             Phase::Probe
@@ -147,7 +147,7 @@ impl Watchdog {
         let now = self.clock.monotonic();
         let mut state = self.state();
         state.phase = Some(phase);
-        if let Some(stage) = stage {
+        if let Some(stage) = entering {
             state.stage = stage;
             state.since = now;
         }
@@ -249,7 +249,7 @@ impl State {
     }
 
     fn stage_limit(&self) -> Option<(Deadline, Tripped)> {
-        let (limit, tripped) = match self.stage {
+        let (limit, why) = match self.stage {
             Stage::Lane(limit) => (limit?, Tripped::Lane(limit?)),
             Stage::PreExecution => {
                 (self.limits.pre_execution?, Tripped::PreExecution(self.limits.pre_execution?))
@@ -260,7 +260,7 @@ impl State {
             }
             Stage::Busy => return None,
         };
-        Some((Deadline::after(self.since, limit), tripped))
+        Some((Deadline::after(self.since, limit), why))
     }
 
     /// Before any progress: the first-token limit where it is set, which then also replaces the
@@ -339,6 +339,7 @@ mod tests {
         watchdog
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "limits are optional, and the tables read better")]
     fn seconds(count: u64) -> Option<Duration> {
         Some(Duration::from_secs(count))
     }

@@ -10,7 +10,8 @@ use super::error::StoreError;
 const MIGRATIONS: &[&str] = &[include_str!("migrations/0001.sql")];
 
 /// The schema this version writes.
-pub(super) const SCHEMA: i64 = MIGRATIONS.len() as i64;
+pub(super) const SCHEMA: i64 = 1;
+const _: () = assert!(MIGRATIONS.len() as u64 == SCHEMA.unsigned_abs());
 
 /// Applies what is missing; all of it or, on any error, nothing.
 pub(super) fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {

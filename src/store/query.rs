@@ -84,16 +84,12 @@ fn may_read(action: AuthAction<'_>) -> Authorization {
         AuthAction::Select
         | AuthAction::Read { .. }
         | AuthAction::Recursive
-        | AuthAction::Function { .. } => Authorization::Allow,
+        | AuthAction::Function { .. }
         // Looking at the schema is reading; setting anything is not.
-        AuthAction::Pragma { pragma_name, pragma_value: None | Some(_) }
-            if matches!(
-                pragma_name,
-                "table_info" | "table_xinfo" | "table_list" | "index_list"
-            ) =>
-        {
-            Authorization::Allow
-        }
+        | AuthAction::Pragma {
+            pragma_name: "table_info" | "table_xinfo" | "table_list" | "index_list",
+            ..
+        } => Authorization::Allow,
         _ => Authorization::Deny,
     }
 }

@@ -86,7 +86,6 @@ impl Reader {
             return Err(StoreError::Missing(path.to_owned()));
         }
         let failed = |source| StoreError::Open { path: path.to_owned(), source };
-        #[expect(clippy::disallowed_methods, reason = "this is the store")]
         let db = Connection::open_with_flags(
             path,
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,

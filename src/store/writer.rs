@@ -82,7 +82,6 @@ impl Writer {
 /// Opens the database for writing, with the settings every writer needs.
 pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     let failed = |source| StoreError::Open { path: path.to_owned(), source };
-    #[expect(clippy::disallowed_methods, reason = "this is the store")]
     let mut db = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE
