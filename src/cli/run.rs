@@ -179,12 +179,12 @@ fn summary(record: &RunRecord) -> String {
         tokens(record.usage.input_tokens),
         tokens(record.usage.output_tokens),
     );
-    if let Some(error) = &record.error {
-        words += &format!(
-            "
+    match &record.error {
+        Some(error) => format!(
+            "{words}
 {}: {}",
             error.kind, error.message
-        );
+        ),
+        None => words,
     }
-    words
 }
