@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual::job::JobId;
-use punctual::plan::{Reason, SlotDecision};
+use punctual::plan::SlotDecision;
 use punctual::provider::Usage;
 use punctual::run::{
     Cleanup, CleanupStep, ErrorKind, Failure, Limit, Outcome, Phase, RunId, SessionId, State,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::context::{Context, no_model_hint};
-use super::live::Live;
+use super::live::{Live, Show};
 use super::output::{self, Done, Failed, code, note};
 use super::serve::runtime;
 use crate::clock::SystemClock;
@@ -114,7 +114,7 @@ async fn follow(mut client: Client, config: &Config, args: &Args) -> Done {
     if args.detach {
         return output::say(&run_id);
     }
-    let mut live = Live::start(args.json);
+    let mut live = Live::start(if args.json { Show::Nothing } else { Show::Alone });
     let record = loop {
         let reply = tokio::select! {
             reply = client.next() => reply?,
@@ -166,7 +166,7 @@ fn print(record: &RunRecord, args: &Args) -> Done {
 }
 
 /// One line about how a run ended.
-fn summary(record: &RunRecord) -> String {
+pub(super) fn summary(record: &RunRecord) -> String {
     let took = record.duration_ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0);
     let took = output::length(Duration::from_millis(took));
     let cleanup = record.cleanup.as_ref().map_or("none", |cleanup| cleanup.outcome.as_str());

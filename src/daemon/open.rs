@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::sync::broadcast;
+
 use super::dispatcher::{Dispatcher, JobEntry, Scheduling};
 use super::lock::{Kind, LockError, StateLock};
 use crate::clock::{Clock, to_millis};
@@ -11,6 +13,7 @@ use crate::config::{Config, JobSet, load_jobs};
 use crate::executor::{Bus, Executor, Lanes, Models};
 use crate::job::JobSpec;
 use crate::process::{ProcessId, SupervisorPath, boot_id};
+use crate::run::RunEvent;
 use crate::store::{JobRow, Owner, Recovered, Store, StoreError};
 
 /// A daemon that holds its state folder and has not begun to serve.
@@ -111,6 +114,11 @@ impl Daemon {
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.executor.config
+    }
+
+    /// What the runs tell, from now on.
+    pub fn events(&self) -> broadcast::Receiver<Arc<RunEvent>> {
+        self.executor.bus.listen()
     }
 
     /// When each job is due next, soonest first.
