@@ -136,13 +136,13 @@ fn a_broken_file_is_listed_and_stops_nobody() {
 fn verbs_refuse_what_they_do_not_know_by_name() {
     let house = house();
     let table: [(&[&str], i32, &str); 9] = [
+        (&["query", "SELECT 1"], 2, "nothing has run"),
         (&["pause", "report"], 2, "`punctual pause` is not supported yet"),
         (&["servve"], 2, "did you mean `serve`?"),
         (&["show", "reprot"], 2, "did you mean `report`?"),
         (&["run", "reprot"], 2, "did you mean `report`?"),
         (&["run", "report"], 3, "is disabled"),
         (&["show", "report", "--prompt"], 2, "not supported yet"),
-        (&["query", "SELECT 1"], 2, "nothing has run"),
         (&["cancel", "report"], 3, "nothing of `report` is active"),
         (&["run", "report", "--detach"], 3, "needs a running"),
     ];

@@ -56,7 +56,10 @@ impl Context {
     pub(super) fn jobs(&self) -> Result<(Config, JobSet), Failed> {
         let config = self.config()?;
         let jobs = config::load_jobs(&config);
-        Ok((config, jobs))
+        match &jobs.folder {
+            Some(problem) => Err(Failed::usage(report(std::slice::from_ref(problem)))),
+            None => Ok((config, jobs)),
+        }
     }
 
     /// The history, if there is any yet.

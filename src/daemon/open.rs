@@ -11,7 +11,7 @@ use super::lock::{Kind, LockError, StateLock};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet, load_jobs};
 use crate::executor::{Bus, Executor, Lanes, Models};
-use crate::job::JobSpec;
+use crate::job::{JobSpec, Problem};
 use crate::process::{ProcessId, SupervisorPath, boot_id};
 use crate::run::RunEvent;
 use crate::store::{JobRow, Owner, Recovered, Store, StoreError};
@@ -47,6 +47,9 @@ pub enum OpenError {
     /// The database cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The jobs folder cannot be read: that does not mean that there are no jobs.
+    #[error("{}: {}", .0.file.display(), .0.message)]
+    Jobs(Box<Problem>),
     /// The process cannot find out who it is.
     #[error("failed to read this process's own start time from /proc")]
     Identity,
@@ -76,6 +79,9 @@ impl Daemon {
         sweep_workspaces(&config.state_dir);
 
         let jobs = load_jobs(&config);
+        if let Some(problem) = &jobs.folder {
+            return Err(OpenError::Jobs(Box::new(problem.clone())));
+        }
         let memories = store.adopt_jobs(job_rows(&jobs), now).await?;
         let entries: BTreeMap<_, _> = jobs
             .jobs
@@ -192,7 +198,7 @@ fn job_rows(set: &JobSet) -> Vec<JobRow> {
     valid.chain(invalid).collect()
 }
 
-fn first_words(problems: &[crate::job::Problem]) -> String {
+fn first_words(problems: &[Problem]) -> String {
     problems.first().map_or_else(
         || "its file cannot be used".into(),
         |problem| format!("line {}, column {}: {}", problem.line, problem.column, problem.message),
