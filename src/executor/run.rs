@@ -412,6 +412,7 @@ fn ended(stop: Stop, watchdog: &Watchdog, holdings: &mut Holdings) -> Outcome {
         Stop::Turn(end) => {
             let mut failure = turn_failure(&end);
             failure.message = masked(&failure.message);
+            failure.phase = failure.phase.or(watchdog.phase());
             let partial = match &end {
                 TurnEnd::Fault(fault) => Some(masked(&fault.partial_text)),
                 _ => partial,
