@@ -26,8 +26,8 @@ pub(super) fn serve(context: &Context, _: &Args) -> Done {
     let stopped = runtime()?.block_on(async {
         let daemon = open(config).await?;
         introduce(&daemon);
-        let listener = daemon.listen()?;
-        daemon.serve(listener).await.map_err(Failed::from)
+        let listening = daemon.listen()?;
+        daemon.serve(listening).await.map_err(Failed::from)
     })?;
     Ok(match stopped {
         Stopped::Quietly | Stopped::OutOfGrace => ExitCode::SUCCESS,

@@ -240,11 +240,14 @@ impl Executor {
             Workdir::Existing(path) => Ok(path.clone()),
             Workdir::Fresh => {
                 let path = self.config.state_dir.join("workspaces").join(ticket.run_id.as_str());
-                tokio::fs::create_dir_all(&path).await.map_err(|error| {
+                // Noted first: a run that is cut here tidies what it may have made.
+                holdings.made_workspace = Some(path.clone());
+                let mut folder = tokio::fs::DirBuilder::new();
+                folder.recursive(true).mode(0o700);
+                folder.create(&path).await.map_err(|error| {
                     let words = format!("failed to make the workspace {}: {error}", path.display());
                     Failure::new(ErrorKind::Internal, words)
                 })?;
-                holdings.made_workspace = Some(path.clone());
                 Ok(path)
             }
         }
