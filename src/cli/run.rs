@@ -81,8 +81,8 @@ async fn reach(config: &Config, args: &Args) -> Result<(Client, Option<Serving>)
             let supervisor = SupervisorPath::current_exe();
             match Daemon::open(config.clone(), Kind::Run, clock, supervisor).await {
                 Ok(daemon) => {
-                    let listener = daemon.listen()?;
-                    let serving = tokio::spawn(daemon.serve(listener));
+                    let listening = daemon.listen()?;
+                    let serving = tokio::spawn(daemon.serve(listening));
                     return Ok((Client::connect(&config.state_dir).await?, Some(serving)));
                 }
                 // It is just starting or just ending.

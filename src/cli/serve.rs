@@ -38,11 +38,11 @@ pub(super) fn serve(context: &Context, _: &Args) -> Done {
     let stopped = runtime()?.block_on(async {
         let daemon = open(config).await?;
         introduce(&daemon);
-        let listener = daemon.listen()?;
+        let listening = daemon.listen()?;
         if context.log_format == LogFormat::Text {
             tokio::spawn(watch(daemon.events(), daemon.config().state_dir.clone()));
         }
-        daemon.serve(listener).await.map_err(Failed::from)
+        daemon.serve(listening).await.map_err(Failed::from)
     })?;
     Ok(match stopped {
         Stopped::Quietly | Stopped::OutOfGrace => ExitCode::SUCCESS,

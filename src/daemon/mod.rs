@@ -17,4 +17,4 @@ pub use control::{Client, ControlError, Reply, Request, Status, StatusRun, Targe
 pub use dispatcher::{Command, Dispatcher, Event, JobEntry, Launch, Scheduling};
 pub use lock::{Holder, Kind, LockError, StateLock};
 pub use open::{Daemon, OpenError};
-pub use serve::Stopped;
+pub use serve::{Listening, Stopped};

@@ -94,7 +94,7 @@ impl Daemon {
         let invalid = jobs
             .invalid
             .iter()
-            .map(|(name, problems)| (name.clone(), first_words(problems)))
+            .map(|(name, problems)| (name.clone(), all_words(problems)))
             .collect();
         let scheduling = match kind {
             Kind::Serve => Scheduling::On,
@@ -190,7 +190,7 @@ fn job_rows(set: &JobSet) -> Vec<JobRow> {
         owner: None,
         labels: "{}".into(),
         enabled: true,
-        invalid_reason: Some(first_words(problems)),
+        invalid_reason: Some(all_words(problems)),
         schedule: None,
         timezone: None,
         definition: None,
@@ -198,9 +198,11 @@ fn job_rows(set: &JobSet) -> Vec<JobRow> {
     valid.chain(invalid).collect()
 }
 
-fn first_words(problems: &[Problem]) -> String {
-    problems.first().map_or_else(
-        || "its file cannot be used".into(),
-        |problem| format!("line {}, column {}: {}", problem.line, problem.column, problem.message),
-    )
+/// Everything that is wrong with a file, each with its place.
+fn all_words(problems: &[Problem]) -> String {
+    if problems.is_empty() {
+        return "its file cannot be used".into();
+    }
+    let words = |it: &Problem| format!("line {}, column {}: {}", it.line, it.column, it.message);
+    problems.iter().map(words).collect::<Vec<_>>().join("; ")
 }

@@ -37,6 +37,13 @@ pub enum Stopped {
     AtOnce,
 }
 
+/// A daemon's ears.
+#[derive(Debug)]
+pub struct Listening {
+    signals: Signals,
+    socket: UnixListener,
+}
+
 /// How far the stop has come.
 enum Stop {
     NotAsked,
@@ -48,7 +55,8 @@ enum Stop {
 
 impl Daemon {
     /// Serves until it is stopped. `events` is another way in for whoever embeds it.
-    pub async fn serve(mut self, listener: UnixListener) -> std::io::Result<Stopped> {
+    pub async fn serve(mut self, listening: Listening) -> std::io::Result<Stopped> {
+        let Listening { socket, mut signals } = listening;
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
         let executor = Arc::clone(&self.executor);
         let lanes = {
@@ -56,14 +64,13 @@ impl Daemon {
             Arc::new(move || executor.lanes.view())
         };
         let desk = tokio::spawn(answer_all(
-            listener,
+            socket,
             sender.clone(),
             executor.bus.clone(),
             executor.store.clone(),
             lanes,
         ));
         let housekeeping = Housekeeping::start(executor.store.clone()).await;
-        let mut signals = Signals::listen(self.dispatcher.scheduling())?;
         let mut stop = Stop::NotAsked;
 
         // The first step decides what was missed while nobody looked.
@@ -109,10 +116,11 @@ impl Daemon {
         Ok(stopped)
     }
 
-    /// Listens on the control socket. Apart from [`Daemon::serve`], so that whoever starts it
-    /// knows that it can be reached.
-    pub fn listen(&self) -> std::io::Result<UnixListener> {
-        socket::listen(&self.executor.config.state_dir)
+    /// Listens for signals and on the control socket. Apart from [`Daemon::serve`], so that whoever
+    /// starts it knows that it can be reached; signals first, so that whoever reaches it can stop it.
+    pub fn listen(&self) -> std::io::Result<Listening> {
+        let signals = Signals::listen(self.dispatcher.scheduling())?;
+        Ok(Listening { signals, socket: socket::listen(&self.executor.config.state_dir)? })
     }
 
     /// The first signal begins the grace; `None` for the second.
@@ -149,6 +157,7 @@ enum Signal {
     Reload,
 }
 
+#[derive(Debug)]
 struct Signals {
     terminate: unix::Signal,
     interrupt: Option<unix::Signal>,

@@ -240,11 +240,14 @@ impl Executor {
             Workdir::Existing(path) => Ok(path.clone()),
             Workdir::Fresh => {
                 let path = self.config.state_dir.join("workspaces").join(ticket.run_id.as_str());
-                tokio::fs::create_dir_all(&path).await.map_err(|error| {
+                // Noted first: a run that is cut here tidies what it may have made.
+                holdings.made_workspace = Some(path.clone());
+                let mut folder = tokio::fs::DirBuilder::new();
+                folder.recursive(true).mode(0o700);
+                folder.create(&path).await.map_err(|error| {
                     let words = format!("failed to make the workspace {}: {error}", path.display());
                     Failure::new(ErrorKind::Internal, words)
                 })?;
-                holdings.made_workspace = Some(path.clone());
                 Ok(path)
             }
         }
@@ -412,6 +415,7 @@ fn ended(stop: Stop, watchdog: &Watchdog, holdings: &mut Holdings) -> Outcome {
         Stop::Turn(end) => {
             let mut failure = turn_failure(&end);
             failure.message = masked(&failure.message);
+            failure.phase = failure.phase.or(watchdog.phase());
             let partial = match &end {
                 TurnEnd::Fault(fault) => Some(masked(&fault.partial_text)),
                 _ => partial,

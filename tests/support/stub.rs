@@ -1,0 +1,189 @@
+//! A model server that does to each connection what a test says, byte for byte.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// How long a connection is held open at most.
+const HELD_MAX: Duration = Duration::from_secs(60);
+
+/// How often a held connection is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What is done on a connection once its request has been read. At the end it is closed.
+pub enum Act {
+    /// Send this.
+    Say(String),
+    /// Send nothing for so long.
+    Wait(Duration),
+    /// Send nothing until the client goes away.
+    Hold,
+}
+
+/// The server. Dropping it closes its door.
+pub struct Stub {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    requests: Mutex<Vec<Value>>,
+    clients_gone: AtomicUsize,
+    is_closed: AtomicBool,
+}
+
+type Play = dyn Fn(usize) -> Vec<Act> + Send + Sync;
+
+impl Stub {
+    /// A server that plays `play(n)` for its `n`th request, the first being 0. `play` is called
+    /// when the request has been read.
+    pub fn new(play: impl Fn(usize) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared::default());
+        let (play, door): (Arc<Play>, _) = (Arc::new(play), Arc::clone(&shared));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if door.is_closed.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (play, shared) = (Arc::clone(&play), Arc::clone(&door));
+                std::thread::spawn(move || shared.answer(stream, &*play));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// A server that says the same to everyone.
+    pub fn saying(response: impl Into<String>) -> Self {
+        let response = response.into();
+        Self::new(move |_| vec![Act::Say(response.clone())])
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// The bodies of the requests so far.
+    pub fn requests(&self) -> Vec<Value> {
+        self.shared.requests.lock().unwrap().clone()
+    }
+
+    /// How many clients went away before their connection was closed here.
+    pub fn clients_gone(&self) -> usize {
+        self.shared.clients_gone.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+impl Shared {
+    fn answer(&self, mut stream: TcpStream, play: &Play) {
+        let Some(body) = read_request(&mut stream) else { return };
+        let n = {
+            let mut requests = self.requests.lock().unwrap();
+            requests.push(body);
+            requests.len() - 1
+        };
+        for act in play(n) {
+            let is_there = match act {
+                Act::Say(text) => stream.write_all(text.as_bytes()).is_ok(),
+                Act::Wait(length) => stays(&mut stream, length),
+                Act::Hold => stays(&mut stream, HELD_MAX),
+            };
+            if !is_there {
+                self.clients_gone.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
+        }
+        drop(stream.shutdown(Shutdown::Both));
+    }
+}
+
+/// Whether the client stays for `length`.
+fn stays(stream: &mut TcpStream, length: Duration) -> bool {
+    stream.set_read_timeout(Some(LOOK_EVERY)).unwrap();
+    let looks = length.as_millis() / LOOK_EVERY.as_millis();
+    for _ in 0..looks {
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// The body of a request; `None` for a client that goes away before.
+fn read_request(stream: &mut TcpStream) -> Option<Value> {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let count = stream.read(&mut piece).ok().filter(|&count| count > 0)?;
+        bytes.extend_from_slice(&piece[..count]);
+        let text = String::from_utf8_lossy(&bytes);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+        });
+        if body.len() >= length.unwrap_or(0usize) {
+            return Some(serde_json::from_str(body).unwrap_or(Value::Null));
+        }
+    }
+}
+
+/// The head of a stream.
+pub fn head() -> String {
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".to_owned()
+}
+
+/// A whole response with `status` and a JSON body.
+pub fn refusal(status: &str, body: &Value) -> String {
+    let body = body.to_string();
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         connection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// One event.
+pub fn event(data: &Value) -> String {
+    format!("data: {data}\n\n")
+}
+
+/// A piece of text.
+pub fn text(piece: &str) -> String {
+    event(&json!({"choices": [{"index": 0, "delta": {"content": piece}}]}))
+}
+
+/// A tool call with its arguments, or as much of them as there is.
+pub fn call(tool: &str, arguments: &str) -> String {
+    let function = json!({"name": tool, "arguments": arguments});
+    let call = json!({"index": 0, "id": "call_1", "type": "function", "function": function});
+    event(&json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}))
+}
+
+/// The end of an answer, with usage.
+pub fn finish(reason: &str) -> String {
+    let end = event(&json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}));
+    let usage = json!({"prompt_tokens": 12, "completion_tokens": 4, "total_tokens": 16});
+    format!("{end}{}data: [DONE]\n\n", event(&json!({"choices": [], "usage": usage})))
+}
+
+/// A whole answer.
+pub fn reply(words: &str) -> String {
+    format!("{}{}{}", head(), text(words), finish("stop"))
+}
