@@ -1,10 +1,12 @@
 //! What a turn tells, passed on: to the watchdog, to whoever listens, to the ledger.
 
+use std::sync::Mutex;
+
 use serde_json::{Map, Value, json};
 
 use super::events::RunEvents;
 use super::watchdog::Watchdog;
-use crate::job::Masker;
+use crate::job::{Masker, StreamMasker};
 use crate::run::{EventPhase, Phase, RunId, Stream};
 use crate::store::{Store, ToolCallRow};
 use crate::tools::Verdict;
@@ -17,6 +19,9 @@ pub(super) struct Progress<'a> {
     pub(super) events: &'a RunEvents,
     pub(super) masker: &'a Masker,
     pub(super) store: &'a Store,
+    /// What may be the beginning of a secret is held back until more of it is there.
+    pub(super) text: Mutex<StreamMasker>,
+    pub(super) reasoning: Mutex<StreamMasker>,
 }
 
 impl Observer for Progress<'_> {
@@ -44,6 +49,12 @@ impl Observer for Progress<'_> {
                 output_bytes: outcome.output_bytes,
             });
         }
+        if let TurnEvent::AssistantStart { .. } = event {
+            // What an answer that was cut had held back is not the beginning of the next one.
+            for held in [&self.text, &self.reasoning] {
+                *held.lock().expect("no holder of this lock can panic") = self.masker.stream();
+            }
+        }
         let (stream, phase, data) = self.shown(&event);
         self.events.tell(stream, phase, data);
     }
@@ -66,12 +77,13 @@ impl Progress<'_> {
             TurnEvent::AssistantStart { request } => {
                 (Stream::Assistant, EventPhase::Start, json!({ "request": request }))
             }
-            TurnEvent::Text(text) => {
-                (Stream::Assistant, EventPhase::Update, json!({ "text": self.masker.mask(text) }))
+            TurnEvent::Text(piece) => {
+                let shown = push(&self.text, piece);
+                (Stream::Assistant, EventPhase::Update, json!({ "text": shown }))
             }
-            TurnEvent::Reasoning(text) => {
-                let text = self.masker.mask(text);
-                (Stream::Assistant, EventPhase::Update, json!({ "reasoning": text }))
+            TurnEvent::Reasoning(piece) => {
+                let shown = push(&self.reasoning, piece);
+                (Stream::Assistant, EventPhase::Update, json!({ "reasoning": shown }))
             }
             TurnEvent::AssistantEnd { text, input_tokens, output_tokens } => (
                 Stream::Assistant,
@@ -105,4 +117,8 @@ impl Progress<'_> {
             _ => unreachable!("every event above is an object"),
         }
     }
+}
+
+fn push(masker: &Mutex<StreamMasker>, piece: &str) -> String {
+    masker.lock().expect("no holder of this lock can panic").push(piece)
 }

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -174,6 +174,8 @@ impl Executor {
             events,
             masker: &masker,
             store: &self.store,
+            text: Mutex::new(masker.stream()),
+            reasoning: Mutex::new(masker.stream()),
         };
         let turn = holdings.turn.as_mut().expect("the preparation began it");
         let reply = watchdog.guard(turn.drive(&resolved.model, &progress)).await?;
