@@ -64,13 +64,11 @@ fn idle(address: &str) {
     let house = house(address, 1000, "0 9 1 1 *");
     let mut serve = Serve::start(house.path());
     std::thread::sleep(Duration::from_secs(5));
-    let (before, seconds) = (serve.processor_ms(), 30);
-    std::thread::sleep(Duration::from_secs(seconds));
-    let used = serve.processor_ms() - before;
-    #[expect(clippy::cast_precision_loss, reason = "a few milliseconds")]
-    let per_minute = used as f64 * 60.0 / seconds as f64;
+    let before = serve.processor_ms();
+    std::thread::sleep(Duration::from_secs(30));
+    let per_minute = (serve.processor_ms() - before) * 2.0;
     println!(
-        "idle serve, 1,000 jobs: {:.1} MB, {per_minute:.0} ms of processor time a minute",
+        "idle serve, 1,000 jobs: {:.1} MB, {per_minute:.1} ms of processor time a minute",
         serve.rss_mb()
     );
     serve.stop();
@@ -224,13 +222,15 @@ impl Serve {
             / 1024.0
     }
 
-    /// User and system time in milliseconds.
-    fn processor_ms(&self) -> u64 {
-        let stat = self.proc("stat");
-        let fields: Vec<_> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
-        // Ticks of 10 ms, on every Linux that anybody runs.
-        let ticks: u64 = [11, 12].iter().filter_map(|&n| fields[n].parse::<u64>().ok()).sum();
-        ticks * 10
+    /// Processor time of all its threads in milliseconds.
+    fn processor_ms(&self) -> f64 {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("it runs");
+        threads
+            .flatten()
+            .filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok())
+            .filter_map(|text| text.split(' ').next()?.parse::<f64>().ok())
+            .sum::<f64>()
+            / 1e6
     }
 }
 fn now_ms() -> f64 {

@@ -83,15 +83,14 @@ async fn open(config: Config) -> Result<Daemon, Failed> {
 /// What will run and when.
 fn introduce(daemon: &Daemon) {
     let config = daemon.config();
-    for problems in daemon.jobs.invalid.values() {
-        note(&report(problems));
+    if !daemon.problems.is_empty() {
+        note(&report(&daemon.problems));
     }
-    warn(&daemon.jobs.warnings);
     note(&format!(
         "punctual {} · {} jobs, {} invalid · times in {} · time zones {} ({})",
         env!("CARGO_PKG_VERSION"),
-        daemon.jobs.jobs.len(),
-        daemon.jobs.invalid.len(),
+        daemon.jobs(),
+        daemon.invalid(),
         config.timezone.name(),
         config.zones.version(),
         config.zones.origin(),

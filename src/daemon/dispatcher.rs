@@ -182,8 +182,18 @@ impl Dispatcher {
     }
 
     /// When each job is due next, soonest first.
-    pub fn upcoming(&self) -> impl Iterator<Item = (Timestamp, &JobId)> {
-        self.queue.iter().map(|(due, job)| (*due, job))
+    pub fn upcoming(&self) -> impl Iterator<Item = (Timestamp, &JobSpec)> {
+        self.queue.iter().filter_map(|(due, job)| Some((*due, &*self.jobs.get(job)?.spec)))
+    }
+
+    /// How many jobs can run.
+    pub fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// How many files define no job.
+    pub fn invalid(&self) -> usize {
+        self.invalid.len()
     }
 
     /// How long to wait for the next event at most.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::sync::broadcast;
 
 use super::dispatcher::{Dispatcher, JobEntry, Scheduling};
@@ -23,8 +24,8 @@ pub struct Daemon {
     pub(super) dispatcher: Dispatcher,
     /// Held as long as the daemon lives.
     pub(super) _lock: StateLock,
-    /// The files as they were read, for those who print them.
-    pub jobs: JobSet,
+    /// What is wrong or doubtful about the files, for those who print it.
+    pub problems: Vec<Problem>,
     /// What a dead process had left open.
     pub recovered: Recovered,
 }
@@ -83,18 +84,16 @@ impl Daemon {
             return Err(OpenError::Jobs(Box::new(problem.clone())));
         }
         let memories = store.adopt_jobs(job_rows(&jobs), now).await?;
+        let problems = jobs.problems();
+        let invalid =
+            jobs.invalid.iter().map(|(name, why)| (name.clone(), all_words(why))).collect();
         let entries: BTreeMap<_, _> = jobs
             .jobs
-            .iter()
+            .into_iter()
             .map(|(id, spec)| {
-                let memory = &memories[id.as_str()];
-                (id.clone(), JobEntry::new(Arc::new(spec.clone()), memory))
+                let entry = JobEntry::new(Arc::new(spec), &memories[id.as_str()]);
+                (id, entry)
             })
-            .collect();
-        let invalid = jobs
-            .invalid
-            .iter()
-            .map(|(name, problems)| (name.clone(), all_words(problems)))
             .collect();
         let scheduling = match kind {
             Kind::Serve => Scheduling::On,
@@ -102,7 +101,8 @@ impl Daemon {
         };
         let dispatcher = Dispatcher::new(Arc::clone(&clock), entries, invalid, scheduling);
         if scheduling == Scheduling::On {
-            let next = dispatcher.upcoming().map(|(due, job)| (job.clone(), Some(due))).collect();
+            let next =
+                dispatcher.upcoming().map(|(due, spec)| (spec.id.clone(), Some(due))).collect();
             store.note_next_due(next).await?;
         }
         let executor = Executor {
@@ -114,7 +114,7 @@ impl Daemon {
             store,
             supervisor,
         };
-        Ok(Self { executor: Arc::new(executor), dispatcher, _lock: lock, jobs, recovered })
+        Ok(Self { executor: Arc::new(executor), dispatcher, _lock: lock, problems, recovered })
     }
 
     /// The configuration.
@@ -128,8 +128,18 @@ impl Daemon {
     }
 
     /// When each job is due next, soonest first.
-    pub fn upcoming(&self) -> impl Iterator<Item = (jiff::Timestamp, &JobSpec)> {
-        self.dispatcher.upcoming().filter_map(|(due, id)| Some((due, self.jobs.jobs.get(id)?)))
+    pub fn upcoming(&self) -> impl Iterator<Item = (Timestamp, &JobSpec)> {
+        self.dispatcher.upcoming()
+    }
+
+    /// How many jobs can run.
+    pub fn jobs(&self) -> usize {
+        self.dispatcher.jobs()
+    }
+
+    /// How many files define no job.
+    pub fn invalid(&self) -> usize {
+        self.dispatcher.invalid()
     }
 }
 
