@@ -1,10 +1,12 @@
 //! What a turn tells, passed on: to the watchdog, to whoever listens, to the ledger.
 
+use std::sync::{Mutex, MutexGuard};
+
 use serde_json::{Map, Value, json};
 
 use super::events::RunEvents;
 use super::watchdog::Watchdog;
-use crate::job::Masker;
+use crate::job::{Masker, StreamMasker};
 use crate::run::{EventPhase, Phase, RunId, Stream};
 use crate::store::{Store, ToolCallRow};
 use crate::tools::Verdict;
@@ -17,6 +19,20 @@ pub(super) struct Progress<'a> {
     pub(super) events: &'a RunEvents,
     pub(super) masker: &'a Masker,
     pub(super) store: &'a Store,
+    said: Mutex<Said>,
+}
+
+/// What the model is saying. A secret may come in pieces, so the last ones are held back.
+#[derive(Debug)]
+struct Said {
+    text: StreamMasker,
+    reasoning: StreamMasker,
+}
+
+impl Said {
+    fn begin(masker: &Masker) -> Self {
+        Self { text: masker.stream(), reasoning: masker.stream() }
+    }
 }
 
 impl Observer for Progress<'_> {
@@ -44,12 +60,56 @@ impl Observer for Progress<'_> {
                 output_bytes: outcome.output_bytes,
             });
         }
-        let (stream, phase, data) = self.shown(&event);
-        self.events.tell(stream, phase, data);
+        match event {
+            TurnEvent::Text(piece) => {
+                let decided = self.said().text.push(piece);
+                self.tell_piece("text", &decided);
+            }
+            TurnEvent::Reasoning(piece) => {
+                let decided = self.said().reasoning.push(piece);
+                self.tell_piece("reasoning", &decided);
+            }
+            TurnEvent::AssistantEnd { .. } => {
+                let fresh = Said::begin(self.masker);
+                let Said { text, reasoning } = std::mem::replace(&mut *self.said(), fresh);
+                self.tell_piece("reasoning", &reasoning.finish());
+                self.tell_piece("text", &text.finish());
+                self.tell_shown(&event);
+            }
+            TurnEvent::AssistantStart { .. }
+            | TurnEvent::ToolStart { .. }
+            | TurnEvent::ToolEnd { .. } => self.tell_shown(&event),
+        }
     }
 }
 
-impl Progress<'_> {
+impl<'a> Progress<'a> {
+    pub(super) fn new(
+        run_id: &'a RunId,
+        watchdog: &'a Watchdog,
+        events: &'a RunEvents,
+        masker: &'a Masker,
+        store: &'a Store,
+    ) -> Self {
+        Self { run_id, watchdog, events, masker, store, said: Mutex::new(Said::begin(masker)) }
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().expect("no holder of this lock can panic")
+    }
+
+    fn tell_piece(&self, key: &str, piece: &str) {
+        if !piece.is_empty() {
+            let data = Map::from_iter([(key.to_owned(), piece.into())]);
+            self.events.tell(Stream::Assistant, EventPhase::Update, data);
+        }
+    }
+
+    fn tell_shown(&self, event: &TurnEvent<'_>) {
+        let (stream, phase, data) = self.shown(event);
+        self.events.tell(stream, phase, data);
+    }
+
     /// The row of a call is written beside the run: the turn does not wait for the disk. The rows
     /// that end the run come after it in the writer's queue.
     fn note_call(&self, row: ToolCallRow) {
@@ -66,12 +126,8 @@ impl Progress<'_> {
             TurnEvent::AssistantStart { request } => {
                 (Stream::Assistant, EventPhase::Start, json!({ "request": request }))
             }
-            TurnEvent::Text(text) => {
-                (Stream::Assistant, EventPhase::Update, json!({ "text": self.masker.mask(text) }))
-            }
-            TurnEvent::Reasoning(text) => {
-                let text = self.masker.mask(text);
-                (Stream::Assistant, EventPhase::Update, json!({ "reasoning": text }))
+            TurnEvent::Text(_) | TurnEvent::Reasoning(_) => {
+                unreachable!("pieces are told as soon as they are decided")
             }
             TurnEvent::AssistantEnd { text, input_tokens, output_tokens } => (
                 Stream::Assistant,
