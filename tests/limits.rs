@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use support::stub::{Act, Stub, call, finish, head, refusal, reply, text};
+use support::stub::{Act, Stub, call, event, finish, head, refusal, reply, text};
 use support::{House, LONG, asking, scripted, until};
 
 /// A job without tools.
@@ -342,17 +342,37 @@ fn refusals_keep_the_servers_words_and_never_the_key() {
 
 #[test]
 fn a_key_that_the_model_repeats_is_masked_everywhere() {
-    let pieces = || {
+    let stub = Stub::new(|n| {
+        if n == 0 {
+            let thought = event(&json!({
+                "choices": [{"index": 0, "delta": {"reasoning_content": format!("it is {KEY}")}}],
+            }));
+            let call = call("exec", &json!({"command": format!("echo {KEY}")}).to_string());
+            return vec![Act::Say(head() + &thought + &call + &finish("tool_calls"))];
+        }
         let (a, b) = (text("the key is sk-zeb"), text("ra-0123456789-abcdefghij, keep it"));
-        vec![Act::Say(head()), Act::Say(a), Act::Wait(ms(200)), Act::Say(b + &finish("stop"))]
-    };
-    let stub = Stub::new(move |_| pieces());
+        vec![Act::Say(head() + &a), Act::Wait(ms(300)), Act::Say(b + &finish("stop"))]
+    });
     let house = asking(&stub, "api_key_env = \"MODEL_KEY\"", "").with_env("MODEL_KEY", KEY);
-    house.job("j", PLAIN);
-    let (code, run) = house.run("j");
-    assert_eq!(code, Some(0));
-    assert_eq!(run["reply"], "the key is [secret key of local], keep it");
+    house.job("j", &exec_job(""));
+    let serve = house.serve();
+    let events = house.follow("j");
+    assert_eq!(serve.stop().code, Some(0));
+    let said = |key: &str| {
+        let pieces = events.iter().filter(|event| event["phase"] == "update");
+        pieces.filter_map(|event| event[key].as_str()).collect::<String>()
+    };
+    assert_eq!(said("text"), "the key is [secret key of local], keep it");
+    assert_eq!(said("reasoning"), "it is [secret key of local]");
+    house.write("events.json", &Value::from(events.clone()).to_string());
+
+    assert_eq!(
+        house.value("SELECT reply FROM v1_runs"),
+        "the key is [secret key of local], keep it"
+    );
     house.say(&["logs", "j"]);
+    house.say(&["logs", "j", "--json"]);
+    house.say(&["runs", "--json"]);
     for secret in [KEY, &KEY[..8], "sk-zeb"] {
         assert_eq!(house.files_with(secret), Vec::<std::path::PathBuf>::new());
     }

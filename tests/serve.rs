@@ -560,6 +560,44 @@ fn runs_that_start_at_the_same_moment_all_find_a_home() {
 }
 
 #[test]
+fn a_run_that_comes_when_another_is_just_leaving_runs_all_the_same() {
+    let house = scripted(FINE, "");
+    house.job("a", &by_hand("go", "", ""));
+    house.job("b", &by_hand("go", "", ""));
+    for round in 0..12 {
+        let first = house.start(&["run", "a"]);
+        std::thread::sleep(Duration::from_millis(8 * round));
+        let second = house.start(&["run", "b"]);
+        for run in [first, second] {
+            let said = run.end();
+            assert_eq!(said.code, Some(0), "{said:?}");
+        }
+    }
+    assert_eq!(house.value("SELECT count(*) FROM v1_runs WHERE state = 'succeeded'"), 24);
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait_for_the_clean_up() {
+    let house = scripted(MANY, "[scheduler]\ncleanup_timeout = \"2m\"\n");
+    house.job("j", &by_hand("stubborn", "", "stop_grace = \"1m\""));
+    house.job("k", &by_hand("go", "", ""));
+    let run = house.start(&["run", "j"]);
+    house.until("SELECT state = 'running' AND work_state = 'succeeded' FROM runs");
+    run.signal(Signal::SIGINT);
+    run.until_stderr("once more to leave at once");
+    run.signal(Signal::SIGINT);
+    let said = run.end();
+    assert_eq!(said.code, Some(130), "{said:?}");
+    until("no process is left", || house.run_processes().is_empty());
+    // The work had ended before: that stays what happened.
+    assert_eq!(house.run("k").0, Some(0));
+    assert_eq!(
+        house.rows(ENDS),
+        [json!(["j", "succeeded", null]), json!(["k", "succeeded", null])]
+    );
+}
+
+#[test]
 fn a_deep_state_folder_works_too() {
     let house = scripted(MANY, "");
     let deep = format!("{}/{}", "d".repeat(120), "e".repeat(120));

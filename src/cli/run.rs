@@ -1,9 +1,11 @@
 //! `run JOB`: now, with the same code, lanes and limits as at its time.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::context::{Context, no_model_hint};
 use super::live::{Live, Show};
@@ -19,6 +21,9 @@ use crate::store::{Reader, RunRecord, database_in};
 
 /// Another process may hold the state folder and not answer yet, or not any more.
 const REACH_WITHIN: Duration = Duration::from_secs(10);
+
+/// How many processes may leave between being reached and taking the request.
+const REACHED_MAX: usize = 20;
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
@@ -50,16 +55,28 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
         note(&hint);
     }
     runtime()?.block_on(async {
-        match reach(&config, args).await? {
-            (client, None) => follow(client, &config, args).await,
-            (client, Some(daemon)) => {
-                let done = follow(client, &config, args).await;
+        for _ in 0..REACHED_MAX {
+            let (mut client, daemon) = reach(&config, args).await?;
+            let done = match ask(&mut client, args).await {
+                Ok(Some(run_id)) if args.detach => output::say(&run_id),
+                Ok(Some(run_id)) => match follow(client, &config, args, &run_id).await {
+                    // Its own daemon, if there is one, is not waited for either: the processes of
+                    // the run end with it, and the next start closes the row.
+                    Ok(None) => return Ok(code::CANCELLED.into()),
+                    Ok(Some(code)) => Ok(code),
+                    Err(failed) => Err(failed),
+                },
+                Ok(None) => continue,
+                Err(failed) => Err(failed),
+            };
+            if let Some(daemon) = daemon {
                 // It ends by itself once nothing runs; a run that was cut is tidied first.
                 let stopped = daemon.await.map_err(|error| Failed::broken(&error))??;
                 tracing::debug!(?stopped, "the daemon of this run has ended");
-                done
             }
+            return done;
         }
+        Err(Failed::refused("whoever holds the state folder leaves before it answers"))
     })
 }
 
@@ -98,33 +115,48 @@ async fn reach(config: &Config, args: &Args) -> Result<(Client, Option<Serving>)
     })?
 }
 
-async fn follow(mut client: Client, config: &Config, args: &Args) -> Done {
+/// Asks for the run; `None` if the process left before it took the request.
+async fn ask(client: &mut Client, args: &Args) -> Result<Option<String>, Failed> {
     let request = Request::Run { job: args.job.clone(), slot: args.slot, force: args.force };
-    client.ask(&request).await?;
-    let run_id = match client.next().await? {
-        Some(Reply::Accepted { run_id }) => run_id,
-        Some(Reply::Refused { reason, message }) => {
-            return Err(match reason.as_str() {
-                "unknown" | "invalid" => Failed::usage(message),
-                _ => Failed::refused(message),
-            });
-        }
-        other => return Err(Failed::refused(format!("no answer to the request: {other:?}"))),
+    let asked = match client.ask(&request).await {
+        Ok(()) => client.next().await,
+        Err(error) => Err(error),
     };
-    if args.detach {
-        return output::say(&run_id);
+    match asked {
+        Ok(Some(Reply::Accepted { run_id })) => Ok(Some(run_id)),
+        Ok(Some(Reply::Refused { reason, message })) => match reason.as_str() {
+            "gone" => Ok(None),
+            "unknown" | "invalid" => Err(Failed::usage(message)),
+            _ => Err(Failed::refused(message)),
+        },
+        Ok(None) | Err(ControlError::Io(_)) => Ok(None),
+        Ok(other) => Err(Failed::refused(format!("no answer to the request: {other:?}"))),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Shows how the run goes until it has ended, or until somebody will not even wait for its
+/// clean-up: then there is no exit code of its own.
+async fn follow(
+    mut client: Client,
+    config: &Config,
+    args: &Args,
+    run_id: &str,
+) -> Result<Option<ExitCode>, Failed> {
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut interrupted = false;
     let mut live = Live::start(if args.json { Show::Nothing } else { Show::Alone });
     let record = loop {
         let reply = tokio::select! {
-            reply = client.next() => reply?,
-            _ = tokio::signal::ctrl_c() => {
-                live.say("cancelling; once more to leave at once");
-                cancel(config, &run_id).await?;
-                tokio::select! {
-                    reply = client.next() => reply?,
-                    _ = tokio::signal::ctrl_c() => return Ok(code::CANCELLED.into()),
+            reply = next(&mut client) => reply?,
+            _ = interrupts.recv() => {
+                if interrupted {
+                    return Ok(None);
                 }
+                interrupted = true;
+                live.say("cancelling; once more to leave at once");
+                cancel(config, run_id).await?;
+                continue;
             }
         };
         match reply {
@@ -132,11 +164,19 @@ async fn follow(mut client: Client, config: &Config, args: &Args) -> Done {
             Some(Reply::Ended(record)) => break *record,
             Some(_) => {}
             // The process ended under the run: what it stored is what there is.
-            None => break stored(config, &run_id)?,
+            None => break stored(config, run_id)?,
         }
     };
     live.end();
-    print(&record, args)
+    print(&record, args).map(Some)
+}
+
+/// What comes next; a connection that breaks is at its end, however it broke.
+async fn next(client: &mut Client) -> Result<Option<Reply>, Failed> {
+    match client.next().await {
+        Err(ControlError::Io(_)) => Ok(None),
+        reply => reply.map_err(Failed::from),
+    }
 }
 
 async fn cancel(config: &Config, run_id: &str) -> Result<(), Failed> {

@@ -70,7 +70,8 @@ pub enum Reply {
     },
     /// It will not be done.
     Refused {
-        /// A word for scripts: `unknown`, `invalid`, `disabled`, `overlap`, `stopping`, `internal`.
+        /// A word for scripts: `unknown`, `invalid`, `disabled`, `overlap`, `stopping`, `internal`;
+        /// `gone`: the process was leaving and has not looked at the request.
         reason: String,
         /// The same for people.
         message: String,
@@ -152,6 +153,8 @@ pub enum ControlError {
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
+    /// As much as has come of the next line: whoever waits for it may turn to something else.
+    line: Vec<u8>,
 }
 
 impl Client {
@@ -159,7 +162,7 @@ impl Client {
     pub async fn connect(state_dir: &Path) -> Result<Self, ControlError> {
         use std::io::ErrorKind::{ConnectionRefused, NotFound};
         match socket::connect(state_dir).await {
-            Ok(stream) => Ok(Self { stream: BufReader::new(stream) }),
+            Ok(stream) => Ok(Self { stream: BufReader::new(stream), line: Vec::new() }),
             Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => {
                 Err(ControlError::NotRunning)
             }
@@ -172,13 +175,15 @@ impl Client {
         write_line(self.stream.get_mut(), request).await.map_err(Into::into)
     }
 
-    /// The next line of the answer; `None` at its end.
+    /// The next line of the answer; `None` at its end. Nothing is lost if the future is dropped.
     pub async fn next(&mut self) -> Result<Option<Reply>, ControlError> {
-        let mut line = String::new();
-        if self.stream.read_line(&mut line).await? == 0 {
+        self.stream.read_until(b'\n', &mut self.line).await?;
+        let line = std::mem::take(&mut self.line);
+        // Without its end it is not all of it.
+        if !line.ends_with(b"\n") {
             return Ok(None);
         }
-        serde_json::from_str(&line).map(Some).map_err(ControlError::Unknown)
+        serde_json::from_slice(&line).map(Some).map_err(ControlError::Unknown)
     }
 }
 
@@ -263,11 +268,11 @@ impl Desk {
 
     async fn ask(&self, event: impl FnOnce(oneshot::Sender<Reply>) -> Event) -> Reply {
         let (answer, answered) = oneshot::channel();
-        let stopping = || Reply::refused("stopping", "the daemon is stopping".into());
+        let gone = || Reply::refused("gone", "the daemon is just leaving".into());
         if self.events.send(event(answer)).await.is_err() {
-            return stopping();
+            return gone();
         }
-        answered.await.unwrap_or_else(|_| stopping())
+        answered.await.unwrap_or_else(|_| gone())
     }
 
     /// Passes on what `run_id` tells until it is over, or until the client goes away.

@@ -1,6 +1,6 @@
 //! What a turn tells, passed on: to the watchdog, to whoever listens, to the ledger.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use serde_json::{Map, Value, json};
 
@@ -19,9 +19,20 @@ pub(super) struct Progress<'a> {
     pub(super) events: &'a RunEvents,
     pub(super) masker: &'a Masker,
     pub(super) store: &'a Store,
-    /// What may be the beginning of a secret is held back until more of it is there.
-    pub(super) text: Mutex<StreamMasker>,
-    pub(super) reasoning: Mutex<StreamMasker>,
+    said: Mutex<Said>,
+}
+
+/// What the model is saying. A secret may come in pieces, so the last ones are held back.
+#[derive(Debug)]
+struct Said {
+    text: StreamMasker,
+    reasoning: StreamMasker,
+}
+
+impl Said {
+    fn begin(masker: &Masker) -> Self {
+        Self { text: masker.stream(), reasoning: masker.stream() }
+    }
 }
 
 impl Observer for Progress<'_> {
@@ -49,18 +60,56 @@ impl Observer for Progress<'_> {
                 output_bytes: outcome.output_bytes,
             });
         }
-        if let TurnEvent::AssistantStart { .. } = event {
-            // What an answer that was cut had held back is not the beginning of the next one.
-            for held in [&self.text, &self.reasoning] {
-                *held.lock().expect("no holder of this lock can panic") = self.masker.stream();
+        match event {
+            TurnEvent::Text(piece) => {
+                let decided = self.said().text.push(piece);
+                self.tell_piece("text", &decided);
             }
+            TurnEvent::Reasoning(piece) => {
+                let decided = self.said().reasoning.push(piece);
+                self.tell_piece("reasoning", &decided);
+            }
+            TurnEvent::AssistantEnd { .. } => {
+                let fresh = Said::begin(self.masker);
+                let Said { text, reasoning } = std::mem::replace(&mut *self.said(), fresh);
+                self.tell_piece("reasoning", &reasoning.finish());
+                self.tell_piece("text", &text.finish());
+                self.tell_shown(&event);
+            }
+            TurnEvent::AssistantStart { .. }
+            | TurnEvent::ToolStart { .. }
+            | TurnEvent::ToolEnd { .. } => self.tell_shown(&event),
         }
-        let (stream, phase, data) = self.shown(&event);
-        self.events.tell(stream, phase, data);
     }
 }
 
-impl Progress<'_> {
+impl<'a> Progress<'a> {
+    pub(super) fn new(
+        run_id: &'a RunId,
+        watchdog: &'a Watchdog,
+        events: &'a RunEvents,
+        masker: &'a Masker,
+        store: &'a Store,
+    ) -> Self {
+        Self { run_id, watchdog, events, masker, store, said: Mutex::new(Said::begin(masker)) }
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().expect("no holder of this lock can panic")
+    }
+
+    fn tell_piece(&self, key: &str, piece: &str) {
+        if !piece.is_empty() {
+            let data = Map::from_iter([(key.to_owned(), piece.into())]);
+            self.events.tell(Stream::Assistant, EventPhase::Update, data);
+        }
+    }
+
+    fn tell_shown(&self, event: &TurnEvent<'_>) {
+        let (stream, phase, data) = self.shown(event);
+        self.events.tell(stream, phase, data);
+    }
+
     /// The row of a call is written beside the run: the turn does not wait for the disk. The rows
     /// that end the run come after it in the writer's queue.
     fn note_call(&self, row: ToolCallRow) {
@@ -77,13 +126,8 @@ impl Progress<'_> {
             TurnEvent::AssistantStart { request } => {
                 (Stream::Assistant, EventPhase::Start, json!({ "request": request }))
             }
-            TurnEvent::Text(piece) => {
-                let shown = push(&self.text, piece);
-                (Stream::Assistant, EventPhase::Update, json!({ "text": shown }))
-            }
-            TurnEvent::Reasoning(piece) => {
-                let shown = push(&self.reasoning, piece);
-                (Stream::Assistant, EventPhase::Update, json!({ "reasoning": shown }))
+            TurnEvent::Text(_) | TurnEvent::Reasoning(_) => {
+                unreachable!("pieces are told as soon as they are decided")
             }
             TurnEvent::AssistantEnd { text, input_tokens, output_tokens } => (
                 Stream::Assistant,
@@ -117,8 +161,4 @@ impl Progress<'_> {
             _ => unreachable!("every event above is an object"),
         }
     }
-}
-
-fn push(masker: &Mutex<StreamMasker>, piece: &str) -> String {
-    masker.lock().expect("no holder of this lock can panic").push(piece)
 }

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -168,15 +168,7 @@ impl Executor {
         tracing::debug!(rule = %window.rule, window = ?window.window, "idle window");
 
         let masker = Arc::clone(&holdings.masker);
-        let progress = Progress {
-            run_id: &ticket.run_id,
-            watchdog,
-            events,
-            masker: &masker,
-            store: &self.store,
-            text: Mutex::new(masker.stream()),
-            reasoning: Mutex::new(masker.stream()),
-        };
+        let progress = Progress::new(&ticket.run_id, watchdog, events, &masker, &self.store);
         let turn = holdings.turn.as_mut().expect("the preparation began it");
         let reply = watchdog.guard(turn.drive(&resolved.model, &progress)).await?;
         reply.map(|text| masker.mask(&text).into_owned()).map_err(Stop::Turn)

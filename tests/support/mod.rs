@@ -9,6 +9,7 @@ pub mod stub;
 
 use std::cell::Cell;
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -149,6 +150,17 @@ impl House {
             UnixStream::connect(&socket).is_ok()
         });
         serve
+    }
+
+    /// Starts a run over the socket of a running `serve` and returns everything that it tells.
+    pub fn follow(&self, job: &str) -> Vec<Value> {
+        let mut socket = UnixStream::connect(self.path("state/punctual.sock")).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        let request = json!({"verb": "run", "job": job, "slot": null, "force": false});
+        socket.write_all(format!("{request}\n").as_bytes()).unwrap();
+        let lines = BufReader::new(socket).lines();
+        let replies = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+        replies.filter_map(|reply| reply.get("event").cloned()).collect()
     }
 
     /// The database, opened as an admin would.
