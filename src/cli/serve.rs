@@ -42,7 +42,9 @@ pub(super) fn serve(context: &Context, _: &Args) -> Done {
         if context.log_format == LogFormat::Text {
             tokio::spawn(watch(daemon.events(), daemon.config().state_dir.clone()));
         }
-        daemon.serve(listening).await.map_err(Failed::from)
+        // On a worker, not on the thread that waits here: each wake-up of an idle daemon would
+        // otherwise wake both.
+        tokio::spawn(daemon.serve(listening)).await?.map_err(Failed::from)
     })?;
     Ok(match stopped {
         Stopped::Quietly | Stopped::OutOfGrace => ExitCode::SUCCESS,
