@@ -342,7 +342,6 @@ fn the_defaults_of_the_schemas_are_those_of_the_code() {
         ("scheduler.max_concurrent_runs", json!(scheduler.max_concurrent_runs)),
         ("scheduler.shutdown_grace", shown(scheduler.shutdown_grace)),
         ("scheduler.cleanup_timeout", shown(scheduler.cleanup_timeout)),
-        ("scheduler.setup_timeout", shown(scheduler.setup_timeout)),
         ("timezone", json!(config.timezone.name())),
     ] {
         assert_eq!(default_of(&config_schema, key), &value, "{key}");

@@ -8,12 +8,14 @@ use crate::job::report::{self, Color};
 use crate::job::{Problem, Severity};
 use crate::store::{Reader, StoreError, database_in};
 
+use super::LogFormat;
 use super::output::{Failed, note};
 
 /// Where to look.
 #[derive(Debug)]
 pub(super) struct Context {
     sources: Sources,
+    pub(super) log_format: LogFormat,
 }
 
 /// What a word on the command line named.
@@ -29,8 +31,9 @@ impl Context {
     pub(super) fn new(
         config_paths: Vec<PathBuf>,
         state_dir: Option<PathBuf>,
+        log_format: LogFormat,
     ) -> std::io::Result<Self> {
-        Ok(Self { sources: Sources::of_process(config_paths, state_dir)? })
+        Ok(Self { sources: Sources::of_process(config_paths, state_dir)?, log_format })
     }
 
     /// The configuration, or one report of everything that is wrong with it. Warnings are for
@@ -53,7 +56,10 @@ impl Context {
     pub(super) fn jobs(&self) -> Result<(Config, JobSet), Failed> {
         let config = self.config()?;
         let jobs = config::load_jobs(&config);
-        Ok((config, jobs))
+        match &jobs.folder {
+            Some(problem) => Err(Failed::usage(report(std::slice::from_ref(problem)))),
+            None => Ok((config, jobs)),
+        }
     }
 
     /// The history, if there is any yet.

@@ -81,6 +81,9 @@ fn finding(what: &str, result: Result<String, String>) -> Finding {
 
 fn jobs(config: &Config) -> Finding {
     let set = load_jobs(config);
+    if let Some(problem) = &set.folder {
+        return finding("jobs", Err(format!("{}: {}", problem.file.display(), problem.message)));
+    }
     if set.invalid.is_empty() {
         return finding("jobs", Ok(format!("{} in {}", set.jobs.len(), config.jobs_dir.display())));
     }

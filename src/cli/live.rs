@@ -11,10 +11,22 @@ use crate::run::{EventPhase, RunEvent, Stream};
 /// How often the line moves.
 const TICK: Duration = Duration::from_millis(120);
 
+/// How a run is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Show {
+    /// Not at all: standard output has it for programs.
+    Nothing,
+    /// The only run: a moving line on a terminal.
+    Alone,
+    /// One of several: lines that name their job.
+    Among,
+}
+
 /// Shows the events of one run.
 pub(super) struct Live {
     bar: ProgressBar,
-    lines: bool,
+    show: Show,
+    job: String,
     model: String,
     doing: String,
     tools: u64,
@@ -23,9 +35,9 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Begins; with `quiet`, nothing is shown.
-    pub(super) fn start(quiet: bool) -> Self {
-        let draws = !quiet && output::on_terminal();
+    /// Begins.
+    pub(super) fn start(show: Show) -> Self {
+        let draws = show == Show::Alone && output::on_terminal();
         let target =
             if draws { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
@@ -37,7 +49,8 @@ impl Live {
         }
         Self {
             bar,
-            lines: !quiet,
+            show,
+            job: String::new(),
             model: String::new(),
             doing: "waits for its lane".into(),
             tools: 0,
@@ -53,12 +66,12 @@ impl Live {
         match (event.stream, event.phase) {
             (Stream::Lifecycle, EventPhase::Start) => {
                 text("model").clone_into(&mut self.model);
-                self.say(&format!(
-                    "{} started by {} with {}",
-                    text("job"),
-                    text("trigger"),
-                    self.model
-                ));
+                text("job").clone_into(&mut self.job);
+                let what = format!("started by {} with {}", text("trigger"), self.model);
+                match self.show {
+                    Show::Alone => self.say(&format!("{} {what}", self.job)),
+                    Show::Nothing | Show::Among => self.say(&what),
+                }
             }
             (Stream::Assistant, EventPhase::Start) => self.doing = "waits for the model".into(),
             (Stream::Assistant, EventPhase::Update) => {
@@ -90,11 +103,11 @@ impl Live {
 
     /// A line that stays.
     pub(super) fn say(&self, words: &str) {
-        if !self.lines {
-        } else if self.bar.is_hidden() {
-            output::note(words);
-        } else {
-            self.bar.println(words);
+        match self.show {
+            Show::Nothing => {}
+            Show::Alone if self.bar.is_hidden() => output::note(words),
+            Show::Alone => self.bar.println(words),
+            Show::Among => output::note(&format!("  {:<20} {words}", self.job)),
         }
     }
 

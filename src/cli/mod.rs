@@ -128,7 +128,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let level = if matches!(cli.verb, Verb::Serve(_)) { "info" } else { "warn" };
     output::start_logging(cli.log_format == LogFormat::Json, level);
-    let context = match Context::new(cli.config, cli.state_dir) {
+    let context = match Context::new(cli.config, cli.state_dir, cli.log_format) {
         Ok(context) => context,
         Err(error) => return Failed::from(error).report(),
     };

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::context::{Context, no_model_hint};
-use super::live::Live;
+use super::live::{Live, Show};
 use super::output::{self, Done, Failed, code, note};
 use super::serve::runtime;
 use crate::clock::SystemClock;
@@ -145,7 +145,7 @@ async fn follow(
 ) -> Result<Option<ExitCode>, Failed> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut interrupted = false;
-    let mut live = Live::start(args.json);
+    let mut live = Live::start(if args.json { Show::Nothing } else { Show::Alone });
     let record = loop {
         let reply = tokio::select! {
             reply = next(&mut client) => reply?,
@@ -206,7 +206,7 @@ fn print(record: &RunRecord, args: &Args) -> Done {
 }
 
 /// One line about how a run ended.
-fn summary(record: &RunRecord) -> String {
+pub(super) fn summary(record: &RunRecord) -> String {
     let took = record.duration_ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0);
     let took = output::length(Duration::from_millis(took));
     let cleanup = record.cleanup.as_ref().map_or("none", |cleanup| cleanup.outcome.as_str());

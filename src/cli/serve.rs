@@ -1,18 +1,30 @@
 //! `serve`: run the jobs at their times.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::broadcast;
+
+use super::LogFormat;
 use super::context::{Context, no_model_hint, now, report, warn};
+use super::live::{Live, Show};
 use super::output::{Done, Failed, code, length, local, note};
+use super::run::summary;
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::daemon::{Daemon, Holder, Kind, LockError, OpenError, Stopped};
+use crate::daemon::{Daemon, Holder, Kind, LockError, OpenError, Stopped, is_terminal};
 use crate::process::SupervisorPath;
+use crate::run::{RunEvent, RunId};
+use crate::store::{Reader, RunRecord, database_in};
 
 /// How often a folder that a `run` holds is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
+
+/// Lines of a reply that are shown; the whole of it is in the history.
+const REPLY_LINES_MAX: usize = 5;
 
 /// Due times shown at the start.
 const SHOWN_MAX: usize = 20;
@@ -27,6 +39,9 @@ pub(super) fn serve(context: &Context, _: &Args) -> Done {
         let daemon = open(config).await?;
         introduce(&daemon);
         let listening = daemon.listen()?;
+        if context.log_format == LogFormat::Text {
+            tokio::spawn(watch(daemon.events(), daemon.config().state_dir.clone()));
+        }
         daemon.serve(listening).await.map_err(Failed::from)
     })?;
     Ok(match stopped {
@@ -68,15 +83,14 @@ async fn open(config: Config) -> Result<Daemon, Failed> {
 /// What will run and when.
 fn introduce(daemon: &Daemon) {
     let config = daemon.config();
-    for problems in daemon.jobs.invalid.values() {
-        note(&report(problems));
+    if !daemon.problems.is_empty() {
+        note(&report(&daemon.problems));
     }
-    warn(&daemon.jobs.warnings);
     note(&format!(
         "punctual {} · {} jobs, {} invalid · times in {} · time zones {} ({})",
         env!("CARGO_PKG_VERSION"),
-        daemon.jobs.jobs.len(),
-        daemon.jobs.invalid.len(),
+        daemon.jobs(),
+        daemon.invalid(),
         config.timezone.name(),
         config.zones.version(),
         config.zones.origin(),
@@ -104,4 +118,37 @@ fn introduce(daemon: &Daemon) {
     if shown == 0 {
         note("  no enabled job has a schedule");
     }
+}
+
+/// Shows what runs do while they do it, and the row that each leaves.
+async fn watch(mut events: broadcast::Receiver<Arc<RunEvent>>, state_dir: PathBuf) {
+    let mut runs: HashMap<RunId, Live> = HashMap::new();
+    loop {
+        let event = match events.recv().await {
+            Ok(event) => event,
+            Err(broadcast::error::RecvError::Lagged(_)) => continue,
+            Err(broadcast::error::RecvError::Closed) => return,
+        };
+        let live = runs.entry(event.run_id.clone()).or_insert_with(|| Live::start(Show::Among));
+        live.show(&event);
+        if is_terminal(&event)
+            && let Some(live) = runs.remove(&event.run_id)
+        {
+            let (run_id, state_dir) = (event.run_id.clone(), state_dir.clone());
+            let read =
+                move || Reader::open(&database_in(&state_dir)).ok()?.run(run_id.as_str()).ok()?;
+            if let Ok(Some(record)) = tokio::task::spawn_blocking(read).await {
+                tell_end(&live, &record);
+            }
+        }
+    }
+}
+
+fn tell_end(live: &Live, record: &RunRecord) {
+    live.say(&summary(record));
+    let text = record.reply.as_deref().unwrap_or_default();
+    for line in text.lines().filter(|line| !line.trim().is_empty()).take(REPLY_LINES_MAX) {
+        live.say(&format!("  {line}"));
+    }
+    live.say(&format!("stored: punctual show {}", record.run_id));
 }

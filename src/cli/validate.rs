@@ -18,8 +18,7 @@ pub(super) fn validate(context: &Context, args: &Args) -> Done {
     let (mut problems, jobs, invalid) = match context.load() {
         Ok((config, mut problems)) => {
             let set = config::load_jobs(&config);
-            problems.extend(set.invalid.values().flatten().cloned());
-            problems.extend(set.warnings.iter().cloned());
+            problems.extend(set.problems());
             (problems, set.jobs.len(), set.invalid.len())
         }
         Err(problems) => (problems, 0, 0),

@@ -147,7 +147,6 @@ fn scheduler(root: &Node) -> Scheduler {
         max_concurrent_runs: lane.map_or(usual.max_concurrent_runs, NonZeroUsize::new),
         shutdown_grace: duration("shutdown_grace", usual.shutdown_grace),
         cleanup_timeout: duration("cleanup_timeout", usual.cleanup_timeout),
-        setup_timeout: duration("setup_timeout", usual.setup_timeout),
     }
 }
 

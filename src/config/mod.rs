@@ -58,8 +58,6 @@ pub struct Scheduler {
     pub shutdown_grace: Duration,
     /// The clean-up after the end of a run, in all.
     pub cleanup_timeout: Duration,
-    /// From the start of a run to its turn.
-    pub setup_timeout: Duration,
 }
 
 impl Default for Scheduler {
@@ -69,7 +67,6 @@ impl Default for Scheduler {
             max_concurrent_runs: NonZeroUsize::new(8),
             shutdown_grace: Duration::from_secs(30),
             cleanup_timeout: Duration::from_secs(20),
-            setup_timeout: Duration::from_secs(60),
         }
     }
 }

@@ -12,6 +12,7 @@ mod open;
 mod serve;
 mod socket;
 
+pub(crate) use control::is_terminal;
 pub use control::{Client, ControlError, Reply, Request, Status, StatusRun, Target};
 pub use dispatcher::{Command, Dispatcher, Event, JobEntry, Launch, Scheduling};
 pub use lock::{Holder, Kind, LockError, StateLock};

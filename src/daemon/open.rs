@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use tokio::sync::broadcast;
+
 use super::dispatcher::{Dispatcher, JobEntry, Scheduling};
 use super::lock::{Kind, LockError, StateLock};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet, load_jobs};
 use crate::executor::{Bus, Executor, Lanes, Models};
-use crate::job::JobSpec;
+use crate::job::{JobSpec, Problem};
 use crate::process::{ProcessId, SupervisorPath, boot_id};
+use crate::run::RunEvent;
 use crate::store::{JobRow, Owner, Recovered, Store, StoreError};
 
 /// A daemon that holds its state folder and has not begun to serve.
@@ -20,8 +24,8 @@ pub struct Daemon {
     pub(super) dispatcher: Dispatcher,
     /// Held as long as the daemon lives.
     pub(super) _lock: StateLock,
-    /// The files as they were read, for those who print them.
-    pub jobs: JobSet,
+    /// What is wrong or doubtful about the files, for those who print it.
+    pub problems: Vec<Problem>,
     /// What a dead process had left open.
     pub recovered: Recovered,
 }
@@ -44,6 +48,9 @@ pub enum OpenError {
     /// The database cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The jobs folder cannot be read: that does not mean that there are no jobs.
+    #[error("{}: {}", .0.file.display(), .0.message)]
+    Jobs(Box<Problem>),
     /// The process cannot find out who it is.
     #[error("failed to read this process's own start time from /proc")]
     Identity,
@@ -73,19 +80,20 @@ impl Daemon {
         sweep_workspaces(&config.state_dir);
 
         let jobs = load_jobs(&config);
+        if let Some(problem) = &jobs.folder {
+            return Err(OpenError::Jobs(Box::new(problem.clone())));
+        }
         let memories = store.adopt_jobs(job_rows(&jobs), now).await?;
+        let problems = jobs.problems();
+        let invalid =
+            jobs.invalid.iter().map(|(name, why)| (name.clone(), all_words(why))).collect();
         let entries: BTreeMap<_, _> = jobs
             .jobs
-            .iter()
+            .into_iter()
             .map(|(id, spec)| {
-                let memory = &memories[id.as_str()];
-                (id.clone(), JobEntry::new(Arc::new(spec.clone()), memory))
+                let entry = JobEntry::new(Arc::new(spec), &memories[id.as_str()]);
+                (id, entry)
             })
-            .collect();
-        let invalid = jobs
-            .invalid
-            .iter()
-            .map(|(name, problems)| (name.clone(), all_words(problems)))
             .collect();
         let scheduling = match kind {
             Kind::Serve => Scheduling::On,
@@ -93,7 +101,8 @@ impl Daemon {
         };
         let dispatcher = Dispatcher::new(Arc::clone(&clock), entries, invalid, scheduling);
         if scheduling == Scheduling::On {
-            let next = dispatcher.upcoming().map(|(due, job)| (job.clone(), Some(due))).collect();
+            let next =
+                dispatcher.upcoming().map(|(due, spec)| (spec.id.clone(), Some(due))).collect();
             store.note_next_due(next).await?;
         }
         let executor = Executor {
@@ -105,7 +114,7 @@ impl Daemon {
             store,
             supervisor,
         };
-        Ok(Self { executor: Arc::new(executor), dispatcher, _lock: lock, jobs, recovered })
+        Ok(Self { executor: Arc::new(executor), dispatcher, _lock: lock, problems, recovered })
     }
 
     /// The configuration.
@@ -113,9 +122,24 @@ impl Daemon {
         &self.executor.config
     }
 
+    /// What the runs tell, from now on.
+    pub fn events(&self) -> broadcast::Receiver<Arc<RunEvent>> {
+        self.executor.bus.listen()
+    }
+
     /// When each job is due next, soonest first.
-    pub fn upcoming(&self) -> impl Iterator<Item = (jiff::Timestamp, &JobSpec)> {
-        self.dispatcher.upcoming().filter_map(|(due, id)| Some((due, self.jobs.jobs.get(id)?)))
+    pub fn upcoming(&self) -> impl Iterator<Item = (Timestamp, &JobSpec)> {
+        self.dispatcher.upcoming()
+    }
+
+    /// How many jobs can run.
+    pub fn jobs(&self) -> usize {
+        self.dispatcher.jobs()
+    }
+
+    /// How many files define no job.
+    pub fn invalid(&self) -> usize {
+        self.dispatcher.invalid()
     }
 }
 
@@ -185,12 +209,10 @@ fn job_rows(set: &JobSet) -> Vec<JobRow> {
 }
 
 /// Everything that is wrong with a file, each with its place.
-fn all_words(problems: &[crate::job::Problem]) -> String {
+fn all_words(problems: &[Problem]) -> String {
     if problems.is_empty() {
         return "its file cannot be used".into();
     }
-    let words = |it: &crate::job::Problem| {
-        format!("line {}, column {}: {}", it.line, it.column, it.message)
-    };
+    let words = |it: &Problem| format!("line {}, column {}: {}", it.line, it.column, it.message);
     problems.iter().map(words).collect::<Vec<_>>().join("; ")
 }

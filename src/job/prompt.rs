@@ -40,7 +40,8 @@ pub(super) fn check(
     vars: &BTreeMap<String, String>,
     problems: &mut Vec<Problem>,
 ) {
-    let environment = minijinja::Environment::new();
+    // Nothing is rendered here: filters and tests are looked up when it is.
+    let environment = minijinja::Environment::empty();
     let template = match environment.template_from_str(text) {
         Ok(template) => template,
         Err(error) => {

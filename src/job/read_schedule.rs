@@ -18,15 +18,16 @@ pub(super) fn schedule(reader: &mut Reader<'_>) -> Option<(ScheduleSpec, Zone)> 
     let form = form(reader, table)?;
     let place = table.get(form)?;
     let text = place.as_text()?;
-    let zone = zone?;
+    // An unknown zone hides no mistake in the text: that is judged in UTC and then given up.
+    let judged_in = zone.clone().unwrap_or_else(Zone::utc);
     let (schedule, text) = match form {
-        "cron" => (cron(reader, table, place, text, &zone)?, text.trim().to_owned()),
+        "cron" => (cron(reader, table, place, text, &judged_in)?, text.trim().to_owned()),
         "every" => {
             let schedule = Schedule::every(table.duration("every")?, None);
             (kept(reader, place, form, schedule)?, format!("every {}", text.trim()))
         }
         _ => {
-            let at = kept(reader, place, form, parse_at(text, &zone))?;
+            let at = kept(reader, place, form, parse_at(text, &judged_in))?;
             (Schedule::at(at), format!("at {}", text.trim()))
         }
     };
@@ -40,7 +41,7 @@ pub(super) fn schedule(reader: &mut Reader<'_>) -> Option<(ScheduleSpec, Zone)> 
         catchup_window: table.duration("catchup_window"),
         overlap: word(table, "overlap").unwrap_or(Overlap::Skip),
     };
-    Some((spec, zone))
+    Some((spec, zone?))
 }
 
 fn zone(reader: &mut Reader<'_>, table: &Node) -> Option<Zone> {

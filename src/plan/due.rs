@@ -209,3 +209,226 @@ fn before(at: Timestamp) -> Timestamp {
 fn distance(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or(Duration::ZERO)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{CronExpr, Fold, Gap, Zone};
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn cron(text: &str) -> Schedule {
+        Schedule::cron(CronExpr::parse(text).unwrap(), Zone::utc(), Gap::Shift, Fold::Once)
+    }
+
+    /// An enabled job with the contract's defaults, decided until 08:00.
+    fn job(schedule: &Schedule) -> JobView<'_> {
+        JobView {
+            schedule,
+            catchup: Catchup::Latest,
+            catchup_window: None,
+            overlap: Overlap::Skip,
+            enabled: true,
+            decided_until: at("2026-11-30T08:00:00Z"),
+            active_runs: 0,
+            unseen_because: Reason::Down,
+        }
+    }
+
+    /// The rows of a plan in short: first, last, count, decision, reason or trigger.
+    fn rows(plan: &Plan) -> Vec<String> {
+        plan.slots
+            .iter()
+            .map(|slot| {
+                let why = slot.reason.map(Reason::as_str).or(slot.trigger.map(Trigger::as_str));
+                format!(
+                    "{:.0} {:.0} ×{} {} {}",
+                    slot.due_at,
+                    slot.due_until,
+                    slot.slots,
+                    slot.decision,
+                    why.unwrap_or("-")
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_slot_that_comes_in_time_starts_and_the_next_one_is_named() {
+        let schedule = cron("0 * * * *");
+        for now in ["2026-11-30T09:00:00Z", "2026-11-30T09:00:00.003Z", "2026-11-30T09:00:10Z"] {
+            let plan = decide(job(&schedule), at(now));
+            assert_eq!(
+                rows(&plan),
+                ["2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 started schedule"],
+                "{now}"
+            );
+            assert_eq!(plan.decided_until, at("2026-11-30T09:00:00Z"));
+            assert_eq!(plan.next_due, Some(at("2026-11-30T10:00:00Z")));
+        }
+    }
+
+    #[test]
+    fn nothing_is_decided_early_or_twice() {
+        let schedule = cron("0 * * * *");
+        let early = decide(job(&schedule), at("2026-11-30T08:59:59.999Z"));
+        assert_eq!((rows(&early).len(), early.next_due), (0, Some(at("2026-11-30T09:00:00Z"))));
+        let again = JobView { decided_until: at("2026-11-30T09:00:00Z"), ..job(&schedule) };
+        assert_eq!(rows(&decide(again, at("2026-11-30T09:00:00.500Z"))), Vec::<String>::new());
+        // The clock was set back: what is decided stays decided.
+        let back = decide(again, at("2026-11-30T08:30:00Z"));
+        assert_eq!((rows(&back).len(), back.decided_until), (0, at("2026-11-30T09:00:00Z")));
+        assert_eq!(back.next_due, Some(at("2026-11-30T10:00:00Z")));
+    }
+
+    #[test]
+    fn a_job_that_still_runs_is_skipped_or_joined() {
+        let schedule = cron("0 * * * *");
+        let busy = JobView { active_runs: 1, ..job(&schedule) };
+        let now = at("2026-11-30T09:00:00Z");
+        assert_eq!(
+            rows(&decide(busy, now)),
+            ["2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 skipped overlap"]
+        );
+        let joined = JobView { overlap: Overlap::AllowAll, ..busy };
+        assert_eq!(
+            rows(&decide(joined, now)),
+            ["2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 started schedule"]
+        );
+    }
+
+    #[test]
+    fn a_loop_that_is_seconds_late_decides_each_slot_by_itself() {
+        let schedule = cron("* * * * * *");
+        let late = JobView { decided_until: at("2026-11-30T08:59:57Z"), ..job(&schedule) };
+        assert_eq!(
+            rows(&decide(late, at("2026-11-30T09:00:00.200Z"))),
+            [
+                "2026-11-30T08:59:58Z 2026-11-30T08:59:58Z ×1 started schedule",
+                "2026-11-30T08:59:59Z 2026-11-30T08:59:59Z ×1 skipped overlap",
+                "2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 skipped overlap",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_newest_misfire_is_caught_up_and_stands_for_the_rest() {
+        let schedule = cron("*/5 * * * *");
+        assert_eq!(
+            rows(&decide(job(&schedule), at("2026-11-30T14:01:00Z"))),
+            [
+                "2026-11-30T08:05:00Z 2026-11-30T13:55:00Z ×71 missed superseded",
+                "2026-11-30T14:00:00Z 2026-11-30T14:00:00Z ×1 started catchup",
+            ]
+        );
+        // One that is in time stands for all of them.
+        assert_eq!(
+            rows(&decide(job(&schedule), at("2026-11-30T14:00:05Z"))),
+            [
+                "2026-11-30T08:05:00Z 2026-11-30T13:55:00Z ×71 missed superseded",
+                "2026-11-30T14:00:00Z 2026-11-30T14:00:00Z ×1 started schedule",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_misfire_beyond_its_window_is_missed_with_the_reason() {
+        let schedule = cron("0 11 * * *");
+        let window = Some(Duration::from_secs(30 * 60));
+        let job = JobView { catchup_window: window, ..job(&schedule) };
+        let decided = |now: &str| rows(&decide(job, at(now)));
+        let missed = ["2026-11-30T11:00:00Z 2026-11-30T11:00:00Z ×1 missed too_late"];
+        assert_eq!(
+            decided("2026-11-30T11:29:59Z"),
+            ["2026-11-30T11:00:00Z 2026-11-30T11:00:00Z ×1 started catchup"]
+        );
+        assert_eq!(decided("2026-11-30T11:30:01Z"), missed);
+        assert_eq!(decided("2026-11-30T22:10:00Z"), missed);
+    }
+
+    #[test]
+    fn without_catch_up_what_was_not_seen_is_one_counted_range() {
+        let schedule = cron("* * * * *");
+        let job = JobView { catchup: Catchup::None, ..job(&schedule) };
+        assert_eq!(
+            rows(&decide(job, at("2026-11-30T08:10:30Z"))),
+            ["2026-11-30T08:01:00Z 2026-11-30T08:10:00Z ×10 missed down"]
+        );
+        assert_eq!(
+            rows(&decide(job, at("2026-11-30T08:10:00Z"))),
+            [
+                "2026-11-30T08:01:00Z 2026-11-30T08:09:00Z ×9 missed down",
+                "2026-11-30T08:10:00Z 2026-11-30T08:10:00Z ×1 started schedule",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_disabled_or_formerly_invalid_job_has_rows_too() {
+        let schedule = cron("*/30 * * * *");
+        let disabled = JobView { enabled: false, ..job(&schedule) };
+        assert_eq!(
+            rows(&decide(disabled, at("2026-11-30T09:30:00Z"))),
+            [
+                "2026-11-30T08:30:00Z 2026-11-30T09:00:00Z ×2 skipped disabled",
+                "2026-11-30T09:30:00Z 2026-11-30T09:30:00Z ×1 skipped disabled",
+            ]
+        );
+        let mended = JobView { unseen_because: Reason::Invalid, ..job(&schedule) };
+        assert_eq!(
+            rows(&decide(mended, at("2026-11-30T09:01:00Z"))),
+            ["2026-11-30T08:30:00Z 2026-11-30T09:00:00Z ×2 missed invalid"]
+        );
+    }
+
+    #[test]
+    fn a_one_shot_is_due_once_and_caught_up_within_two_hours() {
+        let schedule = Schedule::at(at("2026-11-30T09:00:00Z"));
+        let plan = decide(job(&schedule), at("2026-11-30T10:30:00Z"));
+        assert_eq!(rows(&plan), ["2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 started catchup"]);
+        assert_eq!(plan.next_due, None);
+        assert_eq!(
+            rows(&decide(job(&schedule), at("2026-11-30T11:00:01Z"))),
+            ["2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 missed too_late"]
+        );
+    }
+
+    #[test]
+    fn the_window_is_half_the_period_within_bounds() {
+        let window = |text: &str| catchup_window(&cron(text), None, at("2026-11-30T09:00:00Z"));
+        assert_eq!(window("* * * * *"), Duration::from_secs(120));
+        assert_eq!(window("*/30 * * * *"), Duration::from_secs(15 * 60));
+        assert_eq!(window("0 9 * * *"), Duration::from_secs(2 * 60 * 60));
+        let own = Duration::from_secs(7);
+        assert_eq!(catchup_window(&cron("* * * * *"), Some(own), at("2026-11-30T09:00:00Z")), own);
+    }
+
+    /// The second promise, for any moments at which somebody looks: every due instant lies in
+    /// exactly one row.
+    #[test]
+    fn no_instant_is_lost_or_decided_twice_however_the_looks_fall() {
+        let schedule = cron("*/7 * * * * *");
+        let looks = [1, 2, 9, 10, 11, 30, 31, 95, 400, 401, 3600, 3605, 9000];
+        let start = at("2026-11-30T08:00:00Z");
+        let mut decided_until = start;
+        let (mut covered, mut last_end) = (0, start);
+        for look in looks {
+            let now = start + Duration::from_secs(look) + Duration::from_millis(look * 37 % 1000);
+            let plan = decide(JobView { decided_until, ..job(&schedule) }, now);
+            for slot in &plan.slots {
+                assert!(
+                    slot.due_at > last_end
+                        && slot.due_until >= slot.due_at
+                        && slot.due_until <= now
+                );
+                assert_eq!(slot.slots, schedule.count_between(before(slot.due_at), slot.due_until));
+                covered += slot.slots;
+                last_end = slot.due_until;
+            }
+            decided_until = plan.decided_until;
+            assert_eq!(covered, schedule.count_between(start, now), "after {look} s");
+        }
+    }
+}

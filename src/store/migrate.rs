@@ -27,8 +27,9 @@ pub(super) fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError
     tx.commit().map_err(failed)
 }
 
-/// Refuses a database that a newer version wrote.
-pub(super) fn check(db: &Connection, path: &Path) -> Result<(), StoreError> {
+/// Refuses a database that a newer version wrote, and says which schema this one has; 0 is none
+/// yet.
+pub(super) fn check(db: &Connection, path: &Path) -> Result<i64, StoreError> {
     let open = |source| StoreError::Open { path: path.to_owned(), source };
     let found = version(db).map_err(open)?;
     if found > SCHEMA {
@@ -39,7 +40,7 @@ pub(super) fn check(db: &Connection, path: &Path) -> Result<(), StoreError> {
             version: env!("CARGO_PKG_VERSION"),
         });
     }
-    Ok(())
+    Ok(found)
 }
 
 fn version(db: &Connection) -> rusqlite::Result<i64> {

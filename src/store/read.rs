@@ -92,7 +92,10 @@ impl Reader {
         )
         .map_err(failed)?;
         db.busy_timeout(std::time::Duration::from_secs(5)).map_err(failed)?;
-        migrate::check(&db, path)?;
+        // The file is there before its first schema is committed.
+        if migrate::check(&db, path)? == 0 {
+            return Err(StoreError::Missing(path.to_owned()));
+        }
         Ok(Self(db))
     }
 
@@ -305,4 +308,17 @@ fn cleanup_from(row: &Row<'_>) -> rusqlite::Result<Option<CleanupRecord>> {
         killed_processes: row.get("killed_processes")?,
         leaked: serde_json::from_str(&leaked).unwrap_or_default(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_that_has_no_schema_yet_is_no_history() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("punctual.db");
+        std::fs::write(&path, "").unwrap();
+        assert!(matches!(Reader::open(&path), Err(StoreError::Missing(at)) if at == path));
+    }
 }

@@ -84,7 +84,8 @@ impl Store {
             .await
     }
 
-    /// Records that an attempt begins.
+    /// Records that an attempt begins; nothing waits for the disk, since the run's own row is on
+    /// it already.
     pub async fn start_attempt(
         &self,
         run_id: &RunId,
@@ -93,7 +94,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let run_id = run_id.clone();
         self.writer
-            .transaction(move |db| {
+            .enqueue("attempt", move |db| {
                 db.prepare_cached(
                     "INSERT INTO attempts (run_id, n, model, state, started_at, idle_window_ms, idle_rule)
                      VALUES (?1, ?2, ?3, 'running', ?4, ?5, ?6)",
@@ -113,13 +114,7 @@ impl Store {
             .await
     }
 
-    /// Records how an attempt ended.
-    pub async fn end_attempt(&self, run_id: &RunId, end: AttemptEnd) -> Result<(), StoreError> {
-        let run_id = run_id.clone();
-        self.writer.transaction(move |db| set_attempt_end(db, &run_id, &end)).await
-    }
-
-    /// Records a tool call that ended.
+    /// Records a tool call that ended; nothing waits for the disk.
     pub async fn note_tool_call(
         &self,
         run_id: &RunId,
@@ -127,7 +122,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let run_id = run_id.clone();
         self.writer
-            .transaction(move |db| {
+            .enqueue("tool call", move |db| {
                 db.prepare_cached(
                     "INSERT INTO tool_calls (run_id, n, tool, outcome, exit_code, started_at, duration_ms, output_bytes)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",

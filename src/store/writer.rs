@@ -59,6 +59,23 @@ impl Writer {
         receiver.await.map_err(|_| StoreError::Stopped)?
     }
 
+    /// Queues `work` for the next transaction and does not wait for the disk. What is queued
+    /// later is written later; a failure is logged as one of `what`.
+    pub(super) async fn enqueue<F>(&self, what: &'static str, work: F) -> Result<(), StoreError>
+    where
+        F: FnOnce(&Connection) -> rusqlite::Result<()> + Send + 'static,
+    {
+        self.submit(Request::InTransaction(Box::new(move |db| {
+            let result = savepoint(db, work).map_err(StoreError::from);
+            Box::new(move |committed| {
+                if let Err(error) = result.and(committed) {
+                    tracing::error!(what, %error, "could not be stored");
+                }
+            })
+        })))
+        .await
+    }
+
     /// Runs `work` between transactions, for statements that refuse to be inside one.
     pub(super) async fn outside_transaction<T, F>(&self, work: F) -> Result<T, StoreError>
     where

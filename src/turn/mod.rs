@@ -9,4 +9,4 @@ mod prompt;
 
 pub use drive::{Bounds, Model, Tally, Turn, TurnEnd};
 pub use observe::{Observer, TurnEvent};
-pub use prompt::{PromptError, Tools, Variables, check_template, render, system_prompt};
+pub use prompt::{PromptError, Tools, Variables, render, system_prompt};

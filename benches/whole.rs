@@ -1,0 +1,239 @@
+//! The whole program from outside: a real `serve`, a model on loopback, the wall clock.
+//!
+//! ```text
+//! cargo bench --bench whole
+//! ```
+//!
+//! Prints one line per figure. Run it on a quiet machine: it measures milliseconds.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark starts, times and ends the program")]
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const ANSWER: &str = concat!(
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"ok\"},\"finish_reason\":null}]}\n\n",
+    "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],",
+    "\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":1}}\n\n",
+    "data: [DONE]\n\n"
+);
+
+/// A request that reached the model: when, in milliseconds of the wall clock, and its size.
+struct Arrival {
+    at_ms: f64,
+    request_bytes: usize,
+}
+
+fn main() {
+    let (address, arrivals) = model();
+    one_job(&address, &arrivals);
+    fifty_jobs(&address, &arrivals);
+    idle(&address);
+    ten_thousand_files(&address);
+}
+
+/// Due time → request, and the overhead of a run, with one job.
+fn one_job(address: &str, arrivals: &Receiver<Arrival>) {
+    let house = house(address, 1, "* * * * * *");
+    let mut serve = Serve::start(house.path());
+    let seen = collect(arrivals, 40, Duration::from_secs(60));
+    serve.stop();
+    let late: Vec<f64> = seen.iter().map(|it| it.at_ms.rem_euclid(1000.0)).collect();
+    report("due → request, 1 job (ms)", late);
+    println!("request of a one-line prompt without tools: {} bytes", seen[0].request_bytes);
+    report("run with its durable rows, model answers at once (ms)", durations(house.path()));
+}
+
+/// Due time → request with fifty jobs due in the same second.
+fn fifty_jobs(address: &str, arrivals: &Receiver<Arrival>) {
+    let house = house(address, 50, "*/2 * * * * *");
+    let mut serve = Serve::start(house.path());
+    let seen = collect(arrivals, 500, Duration::from_secs(60));
+    serve.stop();
+    let late = seen.iter().map(|it| it.at_ms.rem_euclid(2000.0)).collect();
+    report("due → request, 50 jobs in one second (ms)", late);
+}
+
+/// Memory and processor time of an idle `serve` with a thousand jobs.
+fn idle(address: &str) {
+    let house = house(address, 1000, "0 9 1 1 *");
+    let mut serve = Serve::start(house.path());
+    std::thread::sleep(Duration::from_secs(5));
+    let before = serve.processor_ms();
+    std::thread::sleep(Duration::from_secs(30));
+    let per_minute = (serve.processor_ms() - before) * 2.0;
+    println!(
+        "idle serve, 1,000 jobs: {:.1} MB, {per_minute:.1} ms of processor time a minute",
+        serve.rss_mb()
+    );
+    serve.stop();
+}
+
+/// Reading ten thousand job files.
+fn ten_thousand_files(address: &str) {
+    let house = house(address, 10_000, "0 9 * * MON-FRI");
+    let took: Vec<f64> = (0..5)
+        .map(|_| {
+            let start = now_ms();
+            let done = punctual(house.path()).arg("validate").output();
+            assert!(done.expect("the program runs").status.success());
+            now_ms() - start
+        })
+        .collect();
+    report("validate 10,000 job files, as a process (ms)", took);
+}
+
+fn report(what: &str, mut values: Vec<f64>) {
+    values.sort_by(f64::total_cmp);
+    let rank = |per_cent: usize| values[(values.len() * per_cent / 100).min(values.len() - 1)];
+    println!("{what}: p50 {:.1}, p99 {:.1}, n {}", rank(50), rank(99), values.len());
+}
+
+/// A model on loopback that answers at once and tells when it was asked.
+fn model() -> (String, Receiver<Arrival>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let address = listener.local_addr().expect("a bound socket has an address").to_string();
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream);
+                while let Some(arrival) = read_request(&mut reader) {
+                    if sender.send(arrival).is_err() || answer(reader.get_mut()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, receiver)
+}
+
+fn read_request(reader: &mut BufReader<TcpStream>) -> Option<Arrival> {
+    let (mut head, mut body_bytes) = (0, 0);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        head += line.len();
+        if let Some(length) = line.to_lowercase().strip_prefix("content-length:") {
+            body_bytes = length.trim().parse().ok()?;
+        }
+        if line == "\r\n" {
+            break;
+        }
+    }
+    let at_ms = now_ms();
+    let mut body = vec![0; body_bytes];
+    reader.read_exact(&mut body).ok()?;
+    Some(Arrival { at_ms, request_bytes: head + body_bytes })
+}
+
+fn answer(stream: &mut TcpStream) -> std::io::Result<()> {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n",
+        ANSWER.len()
+    );
+    stream.write_all(format!("{head}{ANSWER}").as_bytes())
+}
+
+/// The first arrivals are a warm-up and left out.
+fn collect(arrivals: &Receiver<Arrival>, count: usize, within: Duration) -> Vec<Arrival> {
+    while arrivals.try_recv().is_ok() {}
+    let warm_up = count / 10;
+    let mut seen = Vec::new();
+    while seen.len() < count + warm_up {
+        seen.push(arrivals.recv_timeout(within).expect("the jobs are due every second"));
+    }
+    seen.split_off(warm_up)
+}
+
+fn house(address: &str, jobs: usize, cron: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("there is a temporary folder");
+    let write = |name: String, text: String| {
+        std::fs::write(dir.path().join(name), text).expect("the temporary folder is writable");
+    };
+    let mut config = String::from("[scheduler]\nmax_concurrent_runs = 64\n");
+    write!(
+        config,
+        "[agents.defaults]\nmodel = \"m/m\"\n[models.providers.m]\napi = \"openai\"\n\
+         base_url = \"http://{address}/v1\"\n"
+    )
+    .expect("writing to a string");
+    write("config.toml".into(), config);
+    std::fs::create_dir(dir.path().join("jobs")).expect("the temporary folder is writable");
+    for n in 0..jobs {
+        let text = format!(
+            "[schedule]\ncron = \"{cron}\"\n[agent]\nprompt = \"Say ok.\"\ntools = []\n\
+             [limits]\ntimeout = \"1m\"\n"
+        );
+        write(format!("jobs/job-{n:05}.toml"), text);
+    }
+    dir
+}
+
+fn punctual(house: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.current_dir(house).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// How long each stored run took, from its row to its end.
+fn durations(house: &Path) -> Vec<f64> {
+    let sql = "SELECT (julianday(finished_at) - julianday(queued_at)) * 86400000.0
+               FROM v1_runs WHERE state = 'succeeded'";
+    let output = punctual(house)
+        .args(["query", sql, "--format", "csv"])
+        .stdout(Stdio::piped())
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().skip(1).filter_map(|line| line.parse().ok()).collect()
+}
+
+struct Serve(Child);
+
+impl Serve {
+    fn start(house: &Path) -> Self {
+        Self(punctual(house).arg("serve").spawn().expect("the program runs"))
+    }
+    fn stop(&mut self) {
+        let pid = i32::try_from(self.0.id()).expect("a pid is an i32");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM)
+            .expect("the program can be stopped");
+        self.0.wait().expect("the program ends");
+    }
+
+    fn proc(&self, file: &str) -> String {
+        std::fs::read_to_string(format!("/proc/{}/{file}", self.0.id())).expect("it runs")
+    }
+
+    fn rss_mb(&self) -> f64 {
+        let status = self.proc("status");
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("it has memory");
+        line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).expect("a number")
+            / 1024.0
+    }
+
+    /// Processor time of all its threads in milliseconds.
+    fn processor_ms(&self) -> f64 {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("it runs");
+        threads
+            .flatten()
+            .filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok())
+            .filter_map(|text| text.split(' ').next()?.parse::<f64>().ok())
+            .sum::<f64>()
+            / 1e6
+    }
+}
+fn now_ms() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+    since.as_secs_f64() * 1000.0
+}

@@ -1,0 +1,287 @@
+//! What the verbs print, to people and to programs, on a house that stands still.
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use serde_json::{Value, json};
+
+const CONFIG: &str = r#"
+timezone = "Europe/Berlin"
+timezone_database = "bundled"
+
+[agents.defaults]
+model = "local/default"
+
+[models.providers.local]
+api = "script"
+script = "model.toml"
+"#;
+
+const MODEL: &str = "[[rule]]\n[[rule.step]]\ntext = \"Nothing to report.\"\n";
+
+const REPORT: &str = r#"
+description = "What changed"
+owner = "ops"
+enabled = false
+
+[schedule]
+cron = "30 2 * * *"
+
+[agent]
+prompt = "Report from {{ slot.start }} to {{ slot.end }}."
+tools = []
+"#;
+
+const BROKEN: &str = r#"
+[schedule]
+cron = "0 9 * * MON-FRY"
+timezone = "Europe/Budapesst"
+
+[agent]
+promt = "x"
+
+[limits]
+timeout = 300
+"#;
+
+fn house() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("jobs")).unwrap();
+    std::fs::write(dir.path().join("config.toml"), CONFIG).unwrap();
+    std::fs::write(dir.path().join("model.toml"), MODEL).unwrap();
+    std::fs::write(dir.path().join("jobs/report.toml"), REPORT).unwrap();
+    dir
+}
+
+fn punctual(house: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.current_dir(house).args(args).env("NO_COLOR", "1");
+    for name in ["PUNCTUAL_CONFIG", "PUNCTUAL_STATE_DIR", "STATE_DIRECTORY", "PUNCTUAL_LOG"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Exit code, standard output and standard error, with the house's own path left out.
+fn spoken(house: &Path, args: &[&str]) -> String {
+    let output = punctual(house, args).output().unwrap();
+    let text = format!(
+        "{}\n--- out\n{}--- err\n{}",
+        output.status.code().unwrap(),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    let real = house.canonicalize().unwrap();
+    text.replace(real.to_str().unwrap(), "HOUSE").replace(house.to_str().unwrap(), "HOUSE")
+}
+
+fn json_of(house: &Path, args: &[&str]) -> Value {
+    let output = punctual(house, args).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{args:?}: {error}\n{}", String::from_utf8_lossy(&output.stdout))
+    })
+}
+
+#[test]
+fn next_names_the_zone_the_offset_and_the_clock_changes() {
+    let house = house();
+    let args = ["next", "report", "-n", "3", "--from", "2027-03-27T00:00:00Z"];
+    insta::assert_snapshot!(spoken(house.path(), &args));
+    let args = [&args[..], &["--json"]].concat();
+    assert_eq!(
+        json_of(house.path(), &args),
+        json!({
+            "job": "report", "timezone": "Europe/Berlin",
+            "next": [
+                {"due_at": "2027-03-27T01:30:00.000Z", "local": "2027-03-27T02:30:00+01:00", "note": null},
+                {
+                    "due_at": "2027-03-28T01:00:00.000Z", "local": "2027-03-28T03:00:00+02:00",
+                    "note": json_of(house.path(), &args)["next"][1]["note"],
+                },
+                {"due_at": "2027-03-29T00:30:00.000Z", "local": "2027-03-29T02:30:00+02:00", "note": null},
+            ],
+        })
+    );
+}
+
+#[test]
+fn validate_reports_every_problem_with_its_place() {
+    let house = house();
+    insta::assert_snapshot!("validate_good", spoken(house.path(), &["validate"]));
+    std::fs::write(house.path().join("jobs/broken.toml"), BROKEN).unwrap();
+    insta::assert_snapshot!("validate_broken", spoken(house.path(), &["validate"]));
+    let report = json_of(house.path(), &["validate", "--json"]);
+    assert_eq!((&report["jobs"], &report["invalid"]), (&json!(1), &json!(1)));
+    let keys: Vec<_> = report["problems"].as_array().unwrap().iter().map(|it| &it["key"]).collect();
+    assert!(keys.len() >= 4, "{keys:?}");
+}
+
+#[test]
+fn a_broken_file_is_listed_and_stops_nobody() {
+    let house = house();
+    std::fs::write(house.path().join("jobs/broken.toml"), BROKEN).unwrap();
+    let list = json_of(house.path(), &["ls", "--json"]);
+    let states: Vec<_> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["job"].as_str().unwrap(), it["state"].as_str().unwrap()))
+        .collect();
+    assert_eq!(states, [("report", "disabled"), ("broken", "invalid")]);
+    punctual(house.path(), &["run", "broken"]).assert().code(2);
+    punctual(house.path(), &["run", "report", "--force"]).assert().success();
+}
+
+#[test]
+fn verbs_refuse_what_they_do_not_know_by_name() {
+    let house = house();
+    let table: [(&[&str], i32, &str); 9] = [
+        (&["query", "SELECT 1"], 2, "nothing has run"),
+        (&["pause", "report"], 2, "`punctual pause` is not supported yet"),
+        (&["servve"], 2, "did you mean `serve`?"),
+        (&["show", "reprot"], 2, "did you mean `report`?"),
+        (&["run", "reprot"], 2, "did you mean `report`?"),
+        (&["run", "report"], 3, "is disabled"),
+        (&["show", "report", "--prompt"], 2, "not supported yet"),
+        (&["cancel", "report"], 3, "nothing of `report` is active"),
+        (&["run", "report", "--detach"], 3, "needs a running"),
+    ];
+    for (args, code, words) in table {
+        let output = punctual(house.path(), args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_run_by_hand_prints_its_reply_or_the_whole_object() {
+    let house = house();
+    let output = punctual(house.path(), &["run", "report", "--force"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "Nothing to report.\n");
+    let run = json_of(house.path(), &["run", "report", "--force", "--json"]);
+    let keys: Vec<_> = run.as_object().unwrap().keys().map(String::as_str).collect();
+    for key in [
+        "run_id",
+        "job",
+        "trigger",
+        "due_at",
+        "attempt",
+        "state",
+        "queued_at",
+        "started_at",
+        "finished_at",
+        "duration_ms",
+        "late_ms",
+        "session_id",
+        "model",
+        "reply",
+        "partial_text",
+        "payloads",
+        "error",
+        "attempts",
+        "usage",
+        "tools",
+        "cleanup",
+        "checks",
+        "deliveries",
+    ] {
+        assert!(keys.contains(&key), "{key} is missing in {keys:?}");
+    }
+    assert_eq!((&run["state"], &run["trigger"]), (&json!("succeeded"), &json!("manual")));
+    let id = run["run_id"].as_str().unwrap();
+    assert_eq!(json_of(house.path(), &["show", &id[..20], "--json"]), run);
+    // The first run may share a long prefix with it; one letter is shared by all.
+    let ambiguous = punctual(house.path(), &["show", &id[..2]]).output().unwrap();
+    assert_eq!(ambiguous.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&ambiguous.stderr).contains("could be several runs"));
+    let runs =
+        json_of(house.path(), &["runs", "--job", "report", "--state", "succeeded", "--json"]);
+    assert_eq!(runs.as_array().unwrap().len(), 2);
+    assert_eq!(runs[0], run);
+}
+
+#[test]
+fn logs_tell_what_was_said_with_one_terminal_event() {
+    let house = house();
+    punctual(house.path(), &["run", "report", "--force"]).assert().success();
+    let output = punctual(house.path(), &["logs", "report", "--json"]).output().unwrap();
+    let events: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let told: Vec<_> = events
+        .iter()
+        .map(|it| {
+            (
+                it["seq"].as_u64().unwrap(),
+                it["stream"].as_str().unwrap(),
+                it["phase"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(told, [(1, "lifecycle", "start"), (2, "assistant", "end"), (3, "lifecycle", "end")]);
+    assert_eq!(events[1]["text"], "Nothing to report.");
+}
+
+#[test]
+fn queries_come_as_a_table_as_json_and_as_csv() {
+    let house = house();
+    punctual(house.path(), &["run", "report", "--force"]).assert().success();
+    let sql = "SELECT job, state, usd FROM v1_runs";
+    let out = |format: &str| {
+        let output = punctual(house.path(), &["query", sql, "--format", format]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(out("table"), "JOB     STATE      USD\nreport  succeeded\n");
+    assert_eq!(out("csv"), "job,state,usd\r\nreport,succeeded,\n");
+    let rows: Value = serde_json::from_str(&out("json")).unwrap();
+    assert_eq!(rows, json!([{"job": "report", "state": "succeeded", "usd": null}]));
+    punctual(house.path(), &["query", "DELETE FROM runs"]).assert().code(2);
+}
+
+#[test]
+fn new_makes_a_file_that_is_valid_and_never_overwrites_one() {
+    let house = house();
+    punctual(house.path(), &["new", "fresh"]).assert().success();
+    let before = std::fs::read(house.path().join("jobs/fresh.toml")).unwrap();
+    punctual(house.path(), &["validate"]).assert().success();
+    punctual(house.path(), &["new", "fresh"]).assert().code(2);
+    punctual(house.path(), &["new", "Not An Id"]).assert().code(2);
+    assert_eq!(std::fs::read(house.path().join("jobs/fresh.toml")).unwrap(), before);
+}
+
+#[test]
+fn the_sample_jobs_and_the_shipped_configuration_are_valid() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let state = tempfile::tempdir().unwrap();
+    let args = ["--state-dir", state.path().to_str().unwrap(), "validate", "--json"];
+    let report = json_of(root, &args);
+    assert_eq!(report["problems"], json!([]));
+    assert_eq!(report["jobs"], json!(3));
+}
+
+#[test]
+fn schemas_and_completions_are_printed() {
+    let house = house();
+    for of in ["config", "job"] {
+        let schema = json_of(house.path(), &["schema", of]);
+        assert!(schema["properties"].as_object().is_some_and(|it| it.len() > 5), "{of}");
+    }
+    let output = punctual(house.path(), &["completions", "bash"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("_punctual()"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let house = house();
+    let program = env!("CARGO_BIN_EXE_punctual");
+    let output = Command::new("sh")
+        .current_dir(house.path())
+        .args(["-c", &format!("{program} schema job | head -1; {program} schema config | true")])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

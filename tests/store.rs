@@ -1,0 +1,434 @@
+//! The ledger on a real file: once, no gap, nothing lost, nothing written by readers.
+
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use punctual::job::JobId;
+use punctual::plan::SlotDecision;
+use punctual::provider::Usage;
+use punctual::run::{
+    Cleanup, CleanupStep, ErrorKind, Failure, Limit, Outcome, Phase, RunId, SessionId, State,
+    StepOutcome, Trigger, Work,
+};
+use punctual::store::{
+    AttemptEnd, AttemptStart, JobRow, NewRun, Owner, QueryLimits, Reader, Recorded, Recovered,
+    RunFilter, SlotFilter, SlotRow, Store, StoreError, database_in,
+};
+use serde_json::{Value, json};
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn now() -> Timestamp {
+    at("2026-11-30T09:00:00.250Z")
+}
+
+fn owner() -> Owner {
+    Owner { boot_id: "boot".into(), pid: 1, started: 2, host: "host".into() }
+}
+
+fn job() -> JobId {
+    "daily".parse().unwrap()
+}
+
+fn row(hash: &str) -> JobRow {
+    JobRow {
+        job: "daily".into(),
+        file: "jobs/daily.toml".into(),
+        description: Some("What changed".into()),
+        owner: Some("ops".into()),
+        labels: r#"{"tier":"gold"}"#.into(),
+        enabled: true,
+        invalid_reason: None,
+        schedule: Some("0 9 * * *".into()),
+        timezone: Some("UTC".into()),
+        definition: Some((hash.into(), "{}".into())),
+    }
+}
+
+async fn store(dir: &Path) -> Store {
+    let store = Store::open(dir, owner()).unwrap();
+    store.adopt_jobs(vec![row("hash")], at("2026-11-30T08:00:00Z")).await.unwrap();
+    store
+}
+
+fn slot(run_id: Option<&RunId>) -> SlotRow {
+    SlotRow {
+        due_at: at("2026-11-30T09:00:00Z"),
+        due_until: at("2026-11-30T09:00:00Z"),
+        slots: 1,
+        decision: SlotDecision::Started,
+        reason: None,
+        run_id: run_id.cloned(),
+    }
+}
+
+fn run(id: &str) -> NewRun {
+    NewRun {
+        run_id: RunId::from_stored(id),
+        trigger: Trigger::Schedule,
+        due_at: Some(at("2026-11-30T09:00:00Z")),
+        attempt: 1,
+        session_id: SessionId::from_stored("session"),
+        definition_hash: "hash".into(),
+    }
+}
+
+async fn start(store: &Store, id: &str) -> RunId {
+    let new = run(id);
+    let slots = vec![slot(Some(&new.run_id))];
+    let recorded = store.decide(&job(), slots, Some(new), None, now()).await.unwrap();
+    assert_eq!(recorded, Recorded::New);
+    let run_id = RunId::from_stored(id);
+    store.start_run(&run_id, Some(at("2026-11-30T09:00:00Z")), now()).await.unwrap();
+    run_id
+}
+
+fn work(outcome: Outcome) -> Work {
+    Work { outcome, tool_calls: 3, tool_errors: 1, denied_calls: 1 }
+}
+
+fn succeeded() -> Work {
+    work(Outcome::Succeeded { reply: "all good".into() })
+}
+
+fn cleanup() -> Cleanup {
+    let step = |step, outcome, detail: Option<&str>| CleanupStep {
+        step,
+        outcome,
+        started_at: now(),
+        duration: Duration::from_millis(4),
+        detail: detail.map(Into::into),
+    };
+    Cleanup {
+        steps: vec![
+            step("model_stream", StepOutcome::Clean, None),
+            step("processes", StepOutcome::Forced, Some("ended 2 processes")),
+        ],
+        duration: Duration::from_millis(9),
+        killed_processes: 2,
+        leaked: vec![],
+    }
+}
+
+#[tokio::test]
+async fn a_slot_is_decided_once_whoever_decides_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    start(&store, "run1").await;
+    // The same slot again, with another run: nothing of it is recorded.
+    let second = run("run2");
+    let slots = vec![slot(Some(&second.run_id))];
+    let recorded = store.decide(&job(), slots, Some(second), None, now()).await.unwrap();
+    assert_eq!(recorded, Recorded::AlreadyDecided);
+    // A second process with a second store is no different.
+    let other = Store::open(dir.path(), owner()).unwrap();
+    let third = run("run3");
+    let recorded = other.decide(&job(), vec![], Some(third), None, now()).await.unwrap();
+    assert_eq!(recorded, Recorded::AlreadyDecided);
+    let reader = store.reader().unwrap();
+    assert_eq!(reader.runs(&RunFilter { limit: 9, ..RunFilter::default() }).unwrap().len(), 1);
+    assert_eq!(reader.slots(&SlotFilter { limit: 9, ..SlotFilter::default() }).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn the_whole_life_of_a_run_reads_back_as_the_contract_prints_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    let run_id = start(&store, "run1").await;
+    let attempt = AttemptStart {
+        n: 1,
+        model: "local/default".into(),
+        idle_window: Some(Duration::from_secs(60)),
+        idle_rule: "scheduled",
+    };
+    store.start_attempt(&run_id, attempt, now()).await.unwrap();
+    let end = AttemptEnd {
+        n: 1,
+        state: State::Succeeded,
+        error_kind: None,
+        duration: Duration::from_millis(700),
+        usage: Usage { input_tokens: Some(12), output_tokens: Some(4), ..Usage::default() },
+        usd: None,
+    };
+    store.record_work(&run_id, succeeded(), Some(end)).await.unwrap();
+    let between = store.reader().unwrap().run("run1").unwrap().unwrap();
+    assert_eq!((between.state.as_str(), between.reply.as_deref()), ("running", Some("all good")));
+    store.finish_run(&run_id, cleanup(), at("2026-11-30T09:00:01.062Z")).await.unwrap();
+
+    let run = store.reader().unwrap().run("run1").unwrap().unwrap();
+    assert_eq!(
+        serde_json::to_value(run).unwrap(),
+        json!({
+            "run_id": "run1", "job": "daily", "trigger": "schedule",
+            "due_at": "2026-11-30T09:00:00.000Z", "attempt": 1, "state": "succeeded",
+            "queued_at": "2026-11-30T09:00:00.250Z", "started_at": "2026-11-30T09:00:00.250Z",
+            "finished_at": "2026-11-30T09:00:01.062Z", "duration_ms": 812, "late_ms": 250,
+            "session_id": "session", "model": "local/default", "reply": "all good",
+            "partial_text": null, "payloads": [{"kind": "text", "text": "all good"}], "error": null,
+            "attempts": [{
+                "model": "local/default", "state": "succeeded", "error_kind": null,
+                "started_at": "2026-11-30T09:00:00.250Z", "duration_ms": 700,
+                "idle_window_ms": 60000, "idle_rule": "scheduled",
+            }],
+            "usage": {"input_tokens": 12, "output_tokens": 4, "usd": null},
+            "tools": {"calls": 3, "errors": 1, "denied": 1},
+            "cleanup": {
+                "outcome": "forced", "duration_ms": 9, "killed_processes": 2, "leaked": [],
+                "steps": [
+                    {"step": "model_stream", "outcome": "clean", "duration_ms": 4, "detail": null},
+                    {"step": "processes", "outcome": "forced", "duration_ms": 4, "detail": "ended 2 processes"},
+                ],
+            },
+            "checks": [], "deliveries": [], "exit_code": null, "definition_hash": "hash",
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_terminal_state_never_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    let run_id = start(&store, "run1").await;
+    let late = Failure::new(ErrorKind::Deadline, "too late")
+        .by_limit(Limit::Deadline, Some(Duration::from_secs(2)))
+        .in_phase(Phase::ModelCall);
+    let cut = Outcome::ended(late, Some("half an ans".into()));
+    store.record_work(&run_id, work(cut), None).await.unwrap();
+    // The answer of the abandoned turn comes after all.
+    store.record_work(&run_id, succeeded(), None).await.unwrap();
+    store.finish_run(&run_id, cleanup(), now()).await.unwrap();
+    store.record_work(&run_id, succeeded(), None).await.unwrap();
+    store.finish_run(&run_id, cleanup(), now()).await.unwrap();
+    let run = store.reader().unwrap().run("run1").unwrap().unwrap();
+    assert_eq!(
+        (run.state.as_str(), run.reply, run.partial_text.as_deref()),
+        ("timed_out", None, Some("half an ans"))
+    );
+    let error = run.error.unwrap();
+    assert_eq!(
+        (error.limit, error.limit_ms, error.phase),
+        (Some(Limit::Deadline), Some(2000), Some(Phase::ModelCall))
+    );
+    assert_eq!(run.cleanup.unwrap().steps.len(), 2);
+    // Not even by hand.
+    let db = rusqlite::Connection::open_with_flags(
+        database_in(dir.path()),
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE,
+    )
+    .unwrap();
+    let refused = db.execute("UPDATE runs SET state = 'succeeded'", []).unwrap_err();
+    assert!(refused.to_string().contains("a terminal state never changes"), "{refused}");
+}
+
+#[tokio::test]
+async fn what_a_dead_process_left_open_is_closed_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = store(dir.path()).await;
+    let unfinished = start(&first, "run1").await;
+    let ended = NewRun { due_at: None, ..run("run2") };
+    first.decide(&job(), vec![], Some(ended), None, now()).await.unwrap();
+    let ended = RunId::from_stored("run2");
+    first.start_run(&ended, None, now()).await.unwrap();
+    first.record_work(&ended, succeeded(), None).await.unwrap();
+    drop(first);
+
+    let second = store(dir.path()).await;
+    let recovered = second.recover(at("2026-11-30T09:05:00Z")).await.unwrap();
+    assert_eq!(recovered, Recovered { finished: 1, interrupted: 1 });
+    let reader = second.reader().unwrap();
+    let interrupted = reader.run(unfinished.as_str()).unwrap().unwrap();
+    assert_eq!(interrupted.state, "interrupted");
+    assert_eq!(interrupted.error.as_ref().map(|it| it.kind), Some(ErrorKind::Interrupted));
+    assert_eq!(interrupted.finished_at.as_deref(), Some("2026-11-30T09:05:00.000Z"));
+    let finished = reader.run("run2").unwrap().unwrap();
+    assert_eq!(
+        (finished.state.as_str(), finished.reply.as_deref()),
+        ("succeeded", Some("all good"))
+    );
+    // Doing it again changes nothing.
+    assert_eq!(second.recover(at("2026-11-30T10:00:00Z")).await.unwrap(), Recovered::default());
+    assert_eq!(second.reader().unwrap().run("run1").unwrap().unwrap(), interrupted);
+}
+
+#[tokio::test]
+async fn the_grid_and_what_is_decided_survive_a_restart_and_an_edit() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = store(dir.path()).await;
+    start(&first, "run1").await;
+    drop(first);
+    let second = Store::open(dir.path(), owner()).unwrap();
+    let memories =
+        second.adopt_jobs(vec![row("edited")], at("2026-12-01T00:00:00Z")).await.unwrap();
+    let memory = &memories["daily"];
+    assert_eq!(memory.first_seen_at, at("2026-11-30T08:00:00Z"));
+    assert_eq!(memory.every_anchor, Some(at("2026-11-30T08:00:00Z")));
+    assert_eq!(memory.decided_until, at("2026-11-30T09:00:00Z"));
+    assert!(!memory.was_invalid);
+    let broken = JobRow { invalid_reason: Some("line 3".into()), definition: None, ..row("x") };
+    second.adopt_jobs(vec![broken], at("2026-12-02T00:00:00Z")).await.unwrap();
+    let mended = second.adopt_jobs(vec![row("edited")], at("2026-12-03T00:00:00Z")).await.unwrap();
+    assert!(mended["daily"].was_invalid);
+    let mut reader = second.reader().unwrap();
+    let definitions = reader
+        .query("SELECT definition_hash FROM v1_definitions ORDER BY 1", QueryLimits::default())
+        .unwrap();
+    assert_eq!(definitions.rows, [[Value::from("edited")], [Value::from("hash")]]);
+}
+
+#[tokio::test]
+async fn many_writers_at_once_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    let mut writers = tokio::task::JoinSet::new();
+    for n in 0..500 {
+        let store = store.clone();
+        writers.spawn(async move {
+            let new = NewRun { due_at: None, ..run(&format!("run{n:03}")) };
+            store.decide(&job(), vec![], Some(new), None, now()).await
+        });
+    }
+    while let Some(written) = writers.join_next().await {
+        assert_eq!(written.unwrap().unwrap(), Recorded::New);
+    }
+    let filter = RunFilter { limit: 1000, ..RunFilter::default() };
+    assert_eq!(store.reader().unwrap().runs(&filter).unwrap().len(), 500);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_waits_out_another_process_that_holds_the_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    let run_id = start(&store, "run1").await;
+    let path = database_in(dir.path());
+    let (locked, is_locked) = std::sync::mpsc::channel();
+    let holder = std::thread::spawn(move || {
+        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+        let db = rusqlite::Connection::open_with_flags(path, flags).unwrap();
+        db.execute_batch("BEGIN IMMEDIATE").unwrap();
+        locked.send(()).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        db.execute_batch("COMMIT").unwrap();
+    });
+    is_locked.recv().unwrap();
+    store.record_work(&run_id, succeeded(), None).await.unwrap();
+    holder.join().unwrap();
+    let run = store.reader().unwrap().run("run1").unwrap().unwrap();
+    assert_eq!(run.reply.as_deref(), Some("all good"));
+}
+
+#[tokio::test]
+async fn queries_read_and_do_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    start(&store, "run1").await;
+    let mut reader = store.reader().unwrap();
+    let limits = QueryLimits::default();
+    for sql in [
+        "DELETE FROM runs",
+        "UPDATE runs SET state = 'failed'",
+        "INSERT INTO slots SELECT * FROM slots",
+        "DROP VIEW v1_runs",
+        "CREATE TABLE t (x)",
+        "ATTACH ':memory:' AS other",
+        "PRAGMA journal_mode = DELETE",
+        "PRAGMA user_version = 9",
+        "VACUUM",
+        "BEGIN IMMEDIATE",
+        "WITH x AS (SELECT 1) DELETE FROM runs",
+    ] {
+        match reader.query(sql, limits) {
+            Err(StoreError::Query(words)) => {
+                assert!(words.contains("only reading"), "{sql}: {words}");
+            }
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+    let two = reader.query("SELECT 1; SELECT 2", limits);
+    assert!(two.is_err(), "{two:?}");
+    let endless =
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n";
+    let short = QueryLimits { time_max: Duration::from_millis(100), ..limits };
+    let stopped = reader.query(endless, short).unwrap_err();
+    assert!(stopped.to_string().contains("stopped after"), "{stopped}");
+    let few = QueryLimits { rows_max: 3, ..limits };
+    assert!(reader.query("VALUES (1), (2), (3), (4)", few).is_err());
+    let misspelt = reader.query("SELECT nonsense FROM v1_runs", limits).unwrap_err().to_string();
+    assert!(misspelt.contains("no such column: nonsense"), "{misspelt}");
+    let answer = reader.query("SELECT run_id, usd, attempt FROM v1_runs", limits).unwrap();
+    assert_eq!(answer.columns, ["run_id", "usd", "attempt"]);
+    assert_eq!(answer.rows, [[Value::from("run1"), Value::Null, Value::from(1)]]);
+}
+
+#[tokio::test]
+async fn every_view_has_the_columns_of_the_contract() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    let mut reader = store.reader().unwrap();
+    let table = [
+        (
+            "v1_jobs",
+            "job, description, owner, labels, enabled, paused_reason, invalid_reason, schedule, timezone, next_due_at, last_state, consecutive_failures, first_seen_at, definition_hash",
+        ),
+        ("v1_definitions", "definition_hash, job, first_seen_at, last_seen_at, effective"),
+        (
+            "v1_slots",
+            "job, due_at, due_until, slots, decision, reason, run_id, decided_at, late_ms",
+        ),
+        (
+            "v1_runs",
+            "run_id, job, trigger, due_at, attempt, state, error_kind, error_message, limit_name, limit_ms, phase, model, queued_at, started_at, finished_at, duration_ms, late_ms, input_tokens, output_tokens, usd, tool_calls, tool_errors, denied_calls, reply, partial_text, session_id, cleanup_outcome, exit_code, host, version, definition_hash",
+        ),
+        (
+            "v1_attempts",
+            "run_id, n, model, auth_profile, state, error_kind, started_at, duration_ms, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, usd, idle_window_ms, idle_rule",
+        ),
+        (
+            "v1_tool_calls",
+            "run_id, n, tool, outcome, exit_code, started_at, duration_ms, output_bytes",
+        ),
+        ("v1_cleanups", "run_id, step, outcome, started_at, duration_ms, detail"),
+    ];
+    for (view, columns) in table {
+        let sql = format!("SELECT {columns} FROM {view}");
+        let answer = reader.query(&sql, QueryLimits::default()).unwrap();
+        assert_eq!(answer.columns.join(", "), columns);
+    }
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = database_in(dir.path());
+    drop(Store::open(dir.path(), owner()).unwrap());
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let db = rusqlite::Connection::open_with_flags(&path, flags).unwrap();
+    db.pragma_update(None, "user_version", 99).unwrap();
+    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(db);
+    let before = std::fs::read(&path).unwrap();
+    for error in [
+        Store::open(dir.path(), owner()).map(drop).unwrap_err(),
+        Reader::open(&path).map(drop).unwrap_err(),
+    ] {
+        let words = error.to_string();
+        assert!(
+            words.contains("schema 99") && words.contains(env!("CARGO_PKG_VERSION")),
+            "{words}"
+        );
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_wrong_file_is_named_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = database_in(dir.path());
+    std::fs::write(&path, "this is not a database, and it is longer than a header of one").unwrap();
+    let error = Store::open(dir.path(), owner()).map(drop).unwrap_err();
+    assert!(error.to_string().contains("punctual.db"), "{error}");
+    assert!(std::fs::read_to_string(&path).unwrap().starts_with("this is not"));
+    assert!(matches!(Reader::open(&dir.path().join("none.db")), Err(StoreError::Missing(_))));
+}
