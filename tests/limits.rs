@@ -108,6 +108,33 @@ fn the_deadline_ends_the_tree_of_a_tool() {
     assert_eq!(step(&run, "processes")["outcome"], "forced");
     assert_eq!(step(&run, "transcript")["outcome"], "forced");
     house.assert_nothing_is_left();
+    // The call that was cut has its one result all the same.
+    let name = format!("state/sessions/{}.jsonl", run["session_id"].as_str().unwrap());
+    let transcript = std::fs::read_to_string(house.path(&name)).unwrap();
+    let entries = transcript.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let messages: Vec<_> = entries.filter(|entry| entry["type"] == "message").collect();
+    let roles: Vec<_> = messages.iter().map(|entry| &entry["message"]["role"]).collect();
+    assert_eq!(roles, ["user", "assistant", "tool_result"]);
+    let call = &messages[1]["message"]["tool_calls"][0]["id"];
+    assert_eq!(&messages[2]["message"]["call_id"], call);
+}
+
+#[test]
+fn the_clean_up_has_a_budget_that_no_grace_exceeds() {
+    let house = scripted(
+        &exec_script("(trap '' TERM; while :; do sleep 0.2; done) & echo begun"),
+        "[scheduler]\ncleanup_timeout = \"6s\"\n",
+    );
+    house.job("j", &exec_job("stop_grace = \"1m\""));
+    let (code, run) = house.run("j");
+    assert_eq!(code, Some(0));
+    assert_run(
+        &run,
+        &json!({"/state": "succeeded", "/reply": "begun\n", "/cleanup/outcome": "forced"}),
+    );
+    let took = number(&run, "/cleanup/duration_ms");
+    assert!((1900..20_000).contains(&took), "{run:#}");
+    house.assert_nothing_is_left();
 }
 
 #[test]
@@ -320,6 +347,9 @@ fn refusals_keep_the_servers_words_and_never_the_key() {
         ("400 Bad Request", "bad_request", "invalid_request_error", "temperature: must be ≤ 2"),
         ("429 Too Many Requests", "rate_limit", "rate_limit_error", "Slow down, please"),
         ("500 Internal Server Error", "server_error", "server_error", "The cat sat on it"),
+        ("402 Payment Required", "billing", "insufficient_quota", "Your card was declined"),
+        ("504 Gateway Timeout", "provider_timeout", "timeout", "Nobody upstream"),
+        ("529 Too Busy", "overloaded", "overloaded_error", "All seats are taken"),
     ];
     for (status, kind, name, words) in table {
         let message = format!("{words} ({KEY}, or sk-zebra-01****ghij)");

@@ -34,6 +34,9 @@ step = [{ tool = { name = "exec", arguments = { command = "sleep 60" } } }]
 when = { contains = "stubborn", turn = 0 }
 step = [{ tool = { name = "exec", arguments = { command = "(trap '' TERM; while :; do sleep 0.2; done) & echo begun" } } }]
 [[rule]]
+when = { contains = "deaf", turn = 0 }
+step = [{ tool = { name = "exec", arguments = { command = "trap '' TERM; while :; do sleep 0.2; done" } } }]
+[[rule]]
 when = { contains = "brief" }
 step = [{ delay = "700ms" }, { text = "brief" }]
 [[rule]]
@@ -266,6 +269,38 @@ fn one_signal_stops_within_the_grace_and_every_row_says_so() {
     let before = ledger(&house);
     assert_eq!(house.serve().stop().code, Some(0));
     assert_eq!(ledger(&house), before);
+}
+
+#[test]
+fn a_stop_is_not_held_up_by_a_command_that_will_not_go() {
+    let house = scripted(MANY, "[scheduler]\nshutdown_grace = \"1s\"\n");
+    house.job("deaf", &by_hand("deaf", "", "stop_grace = \"1m\""));
+    let serve = house.serve();
+    house.detach("deaf");
+    until("the tool works", || house.living("sleep") >= 1);
+    let start = Instant::now();
+    assert_eq!(serve.stop().code, Some(0));
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    house.assert_nothing_is_left();
+    assert_eq!(
+        house.rows("SELECT state, error_kind, cleanup_outcome FROM v1_runs"),
+        [json!(["interrupted", "shutdown", "forced"])]
+    );
+}
+
+#[test]
+fn a_stop_during_a_long_clean_up_loses_no_result() {
+    let house = scripted(MANY, "[scheduler]\nshutdown_grace = \"1s\"\ncleanup_timeout = \"2m\"\n");
+    house.job("j", &by_hand("stubborn", "", "stop_grace = \"1m\""));
+    let serve = house.serve();
+    house.detach("j");
+    house.until("SELECT state = 'running' AND work_state = 'succeeded' FROM runs");
+    let start = Instant::now();
+    assert_eq!(serve.stop().code, Some(0));
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    until("no process is left", || house.run_processes().is_empty());
+    assert_eq!(house.serve().stop().code, Some(0));
+    assert_eq!(house.rows(ENDS), [json!(["j", "succeeded", null])]);
 }
 
 #[test]
@@ -658,6 +693,89 @@ fn a_lane_of_width_one_takes_turns_and_waiting_costs_no_time() {
     assert_eq!((&run["state"], &run["attempts"]), (&json!("failed"), &json!([])));
     assert_eq!((&run["started_at"], &run["model"]), (&Value::Null, &Value::Null));
     assert_eq!(serve.stop().code, Some(0));
+}
+
+#[test]
+fn a_run_that_waits_can_be_cancelled_and_takes_nothing_with_it() {
+    let (house, serve) = busy("1s");
+    assert_eq!(house.say(&["cancel", "waits"]).code, Some(0));
+    house.until("SELECT state = 'cancelled' FROM v1_runs WHERE job = 'waits'");
+    assert_eq!(
+        house.rows("SELECT job, state, error_kind, started_at IS NULL FROM v1_runs ORDER BY job"),
+        [
+            json!(["sleeps", "running", null, 0]),
+            json!(["streams", "running", null, 0]),
+            json!(["waits", "cancelled", "cancelled", 1]),
+        ]
+    );
+    // By the beginning of its id, and the lane is free for the next.
+    let run_id = house.value("SELECT run_id FROM v1_runs WHERE job = 'sleeps'");
+    assert_eq!(house.say(&["cancel", run_id.as_str().unwrap()]).code, Some(0));
+    house.until("SELECT state = 'cancelled' FROM v1_runs WHERE job = 'sleeps'");
+    assert_eq!(house.living("sleep 60"), 0);
+    assert_eq!(house.run("waits").0, Some(0));
+    assert_eq!(serve.stop().code, Some(0));
+}
+
+#[test]
+fn the_global_lane_holds_for_all_jobs() {
+    let house = scripted(MANY, "[scheduler]\nmax_concurrent_runs = 1\n");
+    for job in ["a", "b", "c"] {
+        house.job(job, &by_hand("brief", "", ""));
+    }
+    let serve = house.serve();
+    for run_id in ["a", "b", "c"].map(|job| house.detach(job)) {
+        assert_eq!(house.ended(&run_id)["state"], "succeeded");
+    }
+    let at_once = "SELECT count(*) FROM v1_runs x JOIN v1_runs y
+                   ON x.run_id < y.run_id AND y.started_at < x.finished_at
+                   AND x.started_at < y.finished_at";
+    assert_eq!(house.value(at_once), 0);
+    assert_eq!(serve.stop().code, Some(0));
+}
+
+#[test]
+fn noise_on_the_socket_and_a_hangup_end_nothing() {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    let house = scripted(FINE, "");
+    house.job("j", &by_hand("go", "", ""));
+    let mut serve = house.serve();
+    let connect = || UnixStream::connect(house.path("state/punctual.sock")).unwrap();
+    let silent: Vec<_> = (0..50).map(|_| connect()).collect();
+    let long = vec![b'x'; 200_000];
+    for noise in [&b"\n"[..], b"{}\n", b"{\"verb\":\"dance\"}\n", b"\xff\xfe\n", &long] {
+        let mut socket = connect();
+        socket.set_read_timeout(Some(support::LONG)).unwrap();
+        // It may hang up before it has heard all of it.
+        drop(socket.write_all(noise));
+        let mut answer = Vec::new();
+        drop(socket.read_to_end(&mut answer));
+    }
+    serve.signal(Signal::SIGHUP);
+    serve.until_stderr("reloading is not supported yet");
+    assert_eq!(house.run("j").0, Some(0));
+    drop(silent);
+    assert!(serve.is_running());
+    assert_eq!(serve.stop().code, Some(0));
+}
+
+#[test]
+fn a_newer_database_is_left_alone() {
+    let house = scripted(FINE, "");
+    house.job("j", &by_hand("go", "", ""));
+    assert_eq!(house.run("j").0, Some(0));
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let db = Connection::open_with_flags(house.path("state/punctual.db"), flags).unwrap();
+    db.pragma_update(None, "user_version", 99).unwrap();
+    drop(db);
+    for arguments in [&["serve"][..], &["run", "j"], &["runs"], &["query", "SELECT 1"]] {
+        let said = house.say(arguments);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        let words = [" 99", env!("CARGO_PKG_VERSION")];
+        assert!(words.iter().all(|word| said.stderr.contains(word)), "{said:?}");
+    }
 }
 
 #[test]

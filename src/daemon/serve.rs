@@ -24,7 +24,7 @@ const EVENTS_MAX: usize = 1024;
 
 /// After the grace, runs are cut and tidied; a process that would not die by then is left to its
 /// supervisor, and its row to the next start.
-const TIDY_AFTER_GRACE: Duration = Duration::from_millis(1500);
+const TIDY_AFTER_GRACE: Duration = Duration::from_secs(3);
 
 /// How a daemon came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

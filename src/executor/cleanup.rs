@@ -19,6 +19,10 @@ use crate::turn::Turn;
 /// not die cannot take the transcript's time.
 const RESERVED: Duration = Duration::from_secs(2);
 
+/// What is kept back of that for killing and reaping, so that no grace takes all of it. Where it is
+/// scarce, half of it.
+const KILLING: Duration = Duration::from_secs(2);
+
 /// Collects the steps.
 pub(super) struct Tidying {
     clock: Arc<dyn Clock>,
@@ -69,7 +73,8 @@ impl Tidying {
     /// Ends every process of the run.
     pub(super) async fn processes(&mut self, household: &Household, grace: Duration) {
         let left = self.budget.remaining(self.clock.monotonic()).unwrap_or(Duration::MAX);
-        let grace = grace.min(left.saturating_sub(RESERVED));
+        let left = left.saturating_sub(RESERVED);
+        let grace = grace.min(left.saturating_sub(KILLING.min(left / 2)));
         let end = self
             .step("processes", RESERVED, async {
                 let end = household.end_all(grace).await;

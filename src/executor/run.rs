@@ -30,6 +30,10 @@ use crate::store::{AttemptEnd, AttemptStart, Store, StoreError};
 use crate::tools::{ExecPolicy, ToolContext, ToolSet, Workspace};
 use crate::turn::{Bounds, Tally, Tools, Turn, TurnEnd, Variables, render, system_prompt};
 
+/// The most that a process gets from TERM to KILL when the daemon stops; the daemon waits longer
+/// than that after its grace.
+const SHUTDOWN_STOP_GRACE: Duration = Duration::from_secs(1);
+
 /// A run that is recorded as `queued`, with everything it needs.
 #[derive(Debug, Clone)]
 pub struct Ticket {
@@ -348,7 +352,7 @@ impl Executor {
         let mut tidying =
             Tidying::begin(Arc::clone(&self.clock), self.config.scheduler.cleanup_timeout);
         tidying.model_stream(holdings.stream).await;
-        tidying.processes(&holdings.household, ticket.spec.limits.stop_grace).await;
+        tidying.processes(&holdings.household, stop_grace(&ticket.spec, outcome)).await;
         let why = match outcome.failure() {
             Some(failure) => format!("not finished: {}", failure.message),
             None => "not finished".to_owned(),
@@ -391,6 +395,16 @@ impl Executor {
                 events.tell(Stream::Lifecycle, EventPhase::Error, data);
             }
         }
+    }
+}
+
+/// From TERM to KILL. A daemon that stops leaves soon after its own grace: better all processes
+/// ended and the row closed than a longer grace that nobody is left to see.
+fn stop_grace(spec: &JobSpec, outcome: &Outcome) -> Duration {
+    let configured = spec.limits.stop_grace;
+    match outcome.failure() {
+        Some(failure) if failure.kind == ErrorKind::Shutdown => configured.min(SHUTDOWN_STOP_GRACE),
+        _ => configured,
     }
 }
 
