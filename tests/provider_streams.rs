@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use punctual::clock::{Clock as _, SystemClock};
 use punctual::provider::{
     Anthropic, AssistantTurn, Completion, Endpoint, Fault, FaultClass, Finish, Message, Ollama,
-    OpenAi, Provider, Request, StreamEvent, Usage, http_client,
+    OpenAi, Provider, Proxies, Request, StreamEvent, Usage, http_client,
 };
 use reqwest::header::{HeaderMap, HeaderValue};
 use secrecy::SecretString;
@@ -144,7 +144,7 @@ async fn read_request(socket: &mut TcpStream) -> (String, Value) {
 // ---------------------------------------------------------------- the client
 
 fn provider(dialect: &str, endpoint: Endpoint) -> Box<dyn Provider> {
-    let client = http_client().unwrap();
+    let client = http_client(Proxies::None).unwrap();
     match dialect {
         "openai" => Box::new(OpenAi::new(client, endpoint)),
         "anthropic" => Box::new(Anthropic::new(client, endpoint)),

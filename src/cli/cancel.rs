@@ -32,7 +32,7 @@ pub(super) fn cancel(context: &Context, args: &Args) -> Done {
         // Nobody holds the state folder, so nothing runs.
         Err(ControlError::NotRunning) => Vec::new(),
         Ok(_) => return Err(Failed::refused("the running punctual process gave no answer")),
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(Failed::unasked(&error)),
     };
     if args.json {
         output::json(&serde_json::json!({ "cancelled": run_ids }))?;

@@ -9,13 +9,14 @@ use crate::job::{Problem, Severity};
 use crate::store::{Reader, StoreError, database_in};
 
 use super::LogFormat;
-use super::output::{Failed, note};
+use super::output::{Failed, Voice, note};
 
 /// Where to look.
 #[derive(Debug)]
 pub(super) struct Context {
     sources: Sources,
     pub(super) log_format: LogFormat,
+    pub(super) voice: Voice,
 }
 
 /// What a word on the command line named.
@@ -32,8 +33,9 @@ impl Context {
         config_paths: Vec<PathBuf>,
         state_dir: Option<PathBuf>,
         log_format: LogFormat,
+        voice: Voice,
     ) -> std::io::Result<Self> {
-        Ok(Self { sources: Sources::of_process(config_paths, state_dir)?, log_format })
+        Ok(Self { sources: Sources::of_process(config_paths, state_dir)?, log_format, voice })
     }
 
     /// The configuration, or one report of everything that is wrong with it. Warnings are for

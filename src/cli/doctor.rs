@@ -8,6 +8,7 @@ use super::context::{Context, no_model_hint};
 use super::output::{self, Done, code};
 use super::serve::runtime;
 use crate::config::{Api, Config, ProviderConfig, load_jobs};
+use crate::job::{FILE_BYTES_MAX, read_text};
 use crate::process::{Exit, Household, Spec, SupervisorPath, base_environment};
 use crate::provider::Script;
 use crate::store::{QueryLimits, Reader, database_in};
@@ -157,7 +158,7 @@ async fn supervisor() -> Finding {
 async fn reach(id: &str, provider: &ProviderConfig) -> Finding {
     let what = format!("provider {id}");
     if let Api::Script(path) = &provider.api {
-        let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
+        let read = read_text(path, FILE_BYTES_MAX).map_err(|error| error.to_string());
         let parsed = read.and_then(|text| Script::parse(&text).map_err(|error| error.to_string()));
         return finding(&what, parsed.map(|_| format!("the script {}", path.display())));
     }

@@ -5,21 +5,21 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
-use super::output::{self, first_line, length};
+use super::output::{self, Voice, first_line, length};
 use crate::run::{EventPhase, RunEvent, Stream};
 
 /// How often the line moves.
 const TICK: Duration = Duration::from_millis(120);
 
 /// How a run is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Show {
     /// Not at all: standard output has it for programs.
     Nothing,
     /// The only run: a moving line on a terminal.
     Alone,
     /// One of several: lines that name their job.
-    Among,
+    Among(Voice),
 }
 
 /// Shows the events of one run.
@@ -37,7 +37,7 @@ pub(super) struct Live {
 impl Live {
     /// Begins.
     pub(super) fn start(show: Show) -> Self {
-        let draws = show == Show::Alone && output::on_terminal();
+        let draws = matches!(show, Show::Alone) && output::on_terminal();
         let target =
             if draws { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
@@ -70,7 +70,7 @@ impl Live {
                 let what = format!("started by {} with {}", text("trigger"), self.model);
                 match self.show {
                     Show::Alone => self.say(&format!("{} {what}", self.job)),
-                    Show::Nothing | Show::Among => self.say(&what),
+                    Show::Nothing | Show::Among(_) => self.say(&what),
                 }
             }
             (Stream::Assistant, EventPhase::Start) => self.doing = "waits for the model".into(),
@@ -103,11 +103,12 @@ impl Live {
 
     /// A line that stays.
     pub(super) fn say(&self, words: &str) {
-        match self.show {
+        let words = output::safe(words, output::on_terminal());
+        match &self.show {
             Show::Nothing => {}
-            Show::Alone if self.bar.is_hidden() => output::note(words),
+            Show::Alone if self.bar.is_hidden() => output::note(&words),
             Show::Alone => self.bar.println(words),
-            Show::Among => output::note(&format!("  {:<20} {words}", self.job)),
+            Show::Among(voice) => voice.say(&format!("  {:<20} {words}", self.job)),
         }
     }
 

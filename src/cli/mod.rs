@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use context::Context;
-use output::Failed;
+use output::{Failed, Voice};
 
 /// Cron for agents, with receipts: every scheduled instant is accounted for, every run ends on
 /// time, every result is a row.
@@ -127,8 +127,9 @@ pub fn main() -> ExitCode {
     crate::provider::install_crypto();
     let cli = Cli::parse();
     let level = if matches!(cli.verb, Verb::Serve(_)) { "info" } else { "warn" };
-    output::start_logging(cli.log_format == LogFormat::Json, level);
-    let context = match Context::new(cli.config, cli.state_dir, cli.log_format) {
+    let (voice, _flushed_at_the_end) = Voice::of_stderr();
+    output::start_logging(&voice, cli.log_format, level);
+    let context = match Context::new(cli.config, cli.state_dir, cli.log_format, voice) {
         Ok(context) => context,
         Err(error) => return Failed::from(error).report(),
     };

@@ -10,6 +10,9 @@ use crate::job::{JobId, scaffold};
 pub(super) struct Args {
     /// The job's id: the name of its file
     job: String,
+    /// Print for programs
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn new(context: &Context, args: &Args) -> Done {
@@ -25,5 +28,8 @@ pub(super) fn new(context: &Context, args: &Args) -> Done {
     };
     file.write_all(scaffold(&id).as_bytes())?;
     output::note("fill it in, then `punctual validate`; it is disabled until you enable it");
+    if args.json {
+        return output::json(&serde_json::json!({ "job": id, "file": path }));
+    }
     output::say(&path.display().to_string())
 }

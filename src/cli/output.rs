@@ -1,5 +1,6 @@
 //! How verbs speak: exit codes, errors, tables, times.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -9,8 +10,12 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
+use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
+use super::LogFormat;
+
+use crate::daemon::ControlError;
 use crate::run::{ErrorKind, State};
 use crate::store::RunRecord;
 
@@ -47,6 +52,17 @@ impl Failed {
     /// It was understood and not done.
     pub(super) fn refused(words: impl Into<String>) -> Self {
         Self { words: words.into(), code: code::REFUSED }
+    }
+
+    /// The process that may hold the state folder could not be asked.
+    pub(super) fn unasked(error: &ControlError) -> Self {
+        match error {
+            // The folder is not one, or not ours to look into: the configuration is wrong.
+            ControlError::Connect { .. } => Self::usage(chain(error)),
+            ControlError::NotRunning | ControlError::Io(_) | ControlError::Unknown(_) => {
+                Self::broken(error)
+            }
+        }
     }
 
     /// Something did not work.
@@ -102,7 +118,9 @@ pub(super) fn json(value: &impl Serialize) -> Done {
 
 /// Prints to standard output. A reader that has gone away is no failure.
 pub(super) fn say(text: &str) -> Done {
-    match writeln!(anstream::stdout(), "{text}") {
+    let mut stdout = std::io::stdout().lock();
+    let text = safe(text, stdout.is_terminal());
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
@@ -161,22 +179,81 @@ pub(super) fn on_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Log lines go to standard error; `PUNCTUAL_LOG` says which (as `RUST_LOG` does elsewhere).
-pub(super) fn start_logging(json: bool, level: &str) {
+/// Standard error that nobody has to wait for: lines go through a bounded queue to a thread of
+/// their own, and where the reader does not keep up, or is gone, they are lost. A run must not
+/// wait for whoever watches it.
+#[derive(Debug, Clone)]
+pub(super) struct Voice(NonBlocking);
+
+impl Voice {
+    /// The voice, and what flushes it when it is dropped.
+    pub(super) fn of_stderr() -> (Self, WorkerGuard) {
+        let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
+        (Self(writer), guard)
+    }
+
+    /// Says a line.
+    pub(super) fn say(&self, words: &str) {
+        let mut writer = self.0.clone();
+        drop(writer.write_all(format!("{words}\n").as_bytes()));
+    }
+}
+
+/// Log lines go to `voice`; `PUNCTUAL_LOG` says which (as `RUST_LOG` does elsewhere).
+pub(super) fn start_logging(voice: &Voice, format: LogFormat, level: &str) {
     let filter = EnvFilter::try_from_env("PUNCTUAL_LOG")
         .unwrap_or_else(|_| EnvFilter::new(format!("{level},tokio_cron_scheduler=warn")));
-    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written is no reason to write another one about it, or to panic.
+    let base = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(voice.0.clone())
+        .log_internal_errors(false);
     // A second start (in tests that embed the library) keeps the first one's.
-    if json {
-        drop(
+    match format {
+        LogFormat::Json => drop(
             base.json()
                 .flatten_event(true)
                 .with_current_span(true)
                 .with_span_list(false)
                 .try_init(),
+        ),
+        LogFormat::Text => {
+            let colour = on_terminal() && std::env::var_os("NO_COLOR").is_none();
+            drop(base.with_ansi(colour).with_target(false).try_init());
+        }
+    }
+}
+
+/// `text` as it may be shown: on a terminal, what a model or a file said must not move the cursor,
+/// change colours or turn the direction of writing.
+pub(super) fn safe(text: &str, for_terminal: bool) -> Cow<'_, str> {
+    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let moves = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !for_terminal || !text.contains(|c| turns(c) || moves(c)) {
+        return text.into();
+    }
+    text.chars()
+        .map(|c| if turns(c) || moves(c) { char::REPLACEMENT_CHARACTER } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_not_moved_by_what_a_model_says() {
+        let hostile = "\u{1b}[2Jok\r\u{202e}evil\u{7}\n\tfine é";
+        assert_eq!(safe(hostile, true), "\u{fffd}[2Jok\u{fffd}\u{fffd}evil\u{fffd}\n\tfine é");
+        assert_eq!(safe(hostile, false), hostile);
+    }
+
+    #[test]
+    fn lengths_have_at_most_two_units() {
+        let shown = |millis| length(Duration::from_millis(millis));
+        assert_eq!(
+            [shown(0), shown(489), shown(1489), shown(90_061_001)],
+            ["0s", "489ms", "1s 400ms", "1day 1h"]
         );
-    } else {
-        let colour = on_terminal() && std::env::var_os("NO_COLOR").is_none();
-        drop(base.with_ansi(colour).with_target(false).try_init());
     }
 }

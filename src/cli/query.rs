@@ -49,9 +49,25 @@ pub(super) fn query(context: &Context, args: &Args) -> Done {
 }
 
 fn objects(table: &Table) -> Vec<Map<String, Value>> {
-    let object =
-        |row: &Vec<Value>| table.columns.iter().cloned().zip(row.iter().cloned()).collect();
+    let names = distinct(&table.columns);
+    let object = |row: &Vec<Value>| names.iter().cloned().zip(row.iter().cloned()).collect();
     table.rows.iter().map(object).collect()
+}
+
+/// A join may name two columns alike; as keys of an object the later ones become `name_2` …
+fn distinct(columns: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::with_capacity(columns.len());
+    for column in columns {
+        let mut name = column.clone();
+        for n in 2.. {
+            if !names.contains(&name) {
+                break;
+            }
+            name = format!("{column}_{n}");
+        }
+        names.push(name);
+    }
+    names
 }
 
 fn csv(table: &Table) -> String {
@@ -82,6 +98,12 @@ fn text(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_of_the_same_name_are_told_apart() {
+        let columns = ["x", "y", "x", "x"].map(String::from);
+        assert_eq!(distinct(&columns), ["x", "y", "x_2", "x_3"]);
+    }
 
     #[test]
     fn fields_with_commas_quotes_and_line_ends_are_quoted() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::context::{Context, no_model_hint};
 use super::live::{Live, Show};
@@ -92,7 +92,7 @@ async fn reach(config: &Config, args: &Args) -> Result<(Client, Option<Serving>)
                     return Err(Failed::refused("--detach needs a running `punctual serve`"));
                 }
                 Err(ControlError::NotRunning) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Failed::unasked(&error)),
             }
             let clock = Arc::new(SystemClock);
             let supervisor = SupervisorPath::current_exe();
@@ -144,12 +144,13 @@ async fn follow(
     run_id: &str,
 ) -> Result<Option<ExitCode>, Failed> {
     let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut hangups = signal(SignalKind::hangup())?;
     let mut interrupted = false;
     let mut live = Live::start(if args.json { Show::Nothing } else { Show::Alone });
     let record = loop {
         let reply = tokio::select! {
             reply = next(&mut client) => reply?,
-            _ = interrupts.recv() => {
+            () = either(&mut interrupts, &mut hangups) => {
                 if interrupted {
                     return Ok(None);
                 }
@@ -169,6 +170,14 @@ async fn follow(
     };
     live.end();
     print(&record, args).map(Some)
+}
+
+/// Ctrl-C, or a terminal that was closed.
+async fn either(interrupts: &mut Signal, hangups: &mut Signal) {
+    tokio::select! {
+        _ = interrupts.recv() => {}
+        _ = hangups.recv() => {}
+    }
 }
 
 /// What comes next; a connection that breaks is at its end, however it broke.

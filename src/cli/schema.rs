@@ -8,6 +8,9 @@ pub(super) struct Args {
     /// Of which file
     #[arg(value_enum, default_value = "job")]
     of: Of,
+    /// Print for programs: a schema is JSON in any case
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -19,7 +22,8 @@ enum Of {
 }
 
 pub(super) fn schema(args: &Args) -> Done {
-    output::json(&match args.of {
+    let Args { of, json: _ } = args;
+    output::json(&match of {
         Of::Config => config::schema(),
         Of::Job => crate::job::schema(),
     })

@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use super::LogFormat;
 use super::context::{Context, no_model_hint, now, report, warn};
 use super::live::{Live, Show};
-use super::output::{Done, Failed, code, length, local, note};
+use super::output::{Done, Failed, Voice, code, length, local, note};
 use super::run::summary;
 use crate::clock::SystemClock;
 use crate::config::Config;
@@ -40,7 +40,8 @@ pub(super) fn serve(context: &Context, _: &Args) -> Done {
         introduce(&daemon);
         let listening = daemon.listen()?;
         if context.log_format == LogFormat::Text {
-            tokio::spawn(watch(daemon.events(), daemon.config().state_dir.clone()));
+            let state_dir = daemon.config().state_dir.clone();
+            tokio::spawn(watch(daemon.events(), state_dir, context.voice.clone()));
         }
         // On a worker, not on the thread that waits here: each wake-up of an idle daemon would
         // otherwise wake both.
@@ -123,7 +124,7 @@ fn introduce(daemon: &Daemon) {
 }
 
 /// Shows what runs do while they do it, and the row that each leaves.
-async fn watch(mut events: broadcast::Receiver<Arc<RunEvent>>, state_dir: PathBuf) {
+async fn watch(mut events: broadcast::Receiver<Arc<RunEvent>>, state_dir: PathBuf, voice: Voice) {
     let mut runs: HashMap<RunId, Live> = HashMap::new();
     loop {
         let event = match events.recv().await {
@@ -131,7 +132,9 @@ async fn watch(mut events: broadcast::Receiver<Arc<RunEvent>>, state_dir: PathBu
             Err(broadcast::error::RecvError::Lagged(_)) => continue,
             Err(broadcast::error::RecvError::Closed) => return,
         };
-        let live = runs.entry(event.run_id.clone()).or_insert_with(|| Live::start(Show::Among));
+        let live = runs
+            .entry(event.run_id.clone())
+            .or_insert_with(|| Live::start(Show::Among(voice.clone())));
         live.show(&event);
         if is_terminal(&event)
             && let Some(live) = runs.remove(&event.run_id)

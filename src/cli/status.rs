@@ -42,7 +42,7 @@ fn ask(config: &Config) -> Result<Option<Box<Status>>, output::Failed> {
     match reply {
         Ok(Some(Reply::Status(status))) => Ok(Some(status)),
         Ok(_) | Err(ControlError::NotRunning) => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(output::Failed::unasked(&error)),
     }
 }
 
@@ -51,8 +51,12 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
     match running {
         Some(status) => {
             lines.push(format!("serving, pid {}, version {}", status.pid, status.version));
-            if let Some((due, job)) = &status.next {
-                lines.push(format!("next: {job} at {}", local(*due, config.timezone.rules())));
+            if let Some(next) = &status.next {
+                lines.push(format!(
+                    "next: {} at {}",
+                    next.job,
+                    local(next.due_at, config.timezone.rules())
+                ));
             }
         }
         None => lines.push("not serving: `punctual serve` starts it".into()),

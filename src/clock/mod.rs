@@ -82,6 +82,14 @@ pub fn rfc3339(instant: Timestamp) -> String {
     format!("{instant:.3}")
 }
 
+/// [`rfc3339`] for fields of printed objects.
+pub fn serialize_rfc3339<S: serde::Serializer>(
+    instant: &Timestamp,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&rfc3339(*instant))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,11 +12,10 @@ use super::table::CONFIG;
 use super::{AgentDefaults, AgentTimeout, Config, Scheduler};
 use crate::job::source::Source;
 use crate::job::tree::{self, Node};
-use crate::job::{Defaults, Problem, keys, sort_problems, with_sources};
+use crate::job::{
+    Defaults, FILE_BYTES_MAX, Problem, keys, read_bytes, sort_problems, with_sources,
+};
 use crate::schedule::{Zone, ZoneChoice, Zones};
-
-/// A larger file is no configuration and no job.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Reads the configuration. The warnings come with it.
 pub fn load(sources: &Sources) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
@@ -67,14 +66,7 @@ fn one_file(source: &Arc<Source>, problems: &mut Vec<Problem>) -> Option<Node> {
 pub(super) fn read_text(file: &Path) -> Result<String, Box<Problem>> {
     let refused = |why: String| Box::new(Problem::of_file(file, why));
     let unreadable = |error| refused(format!("cannot read this file: {error}"));
-    let found = std::fs::metadata(file).map_err(unreadable)?;
-    if !found.is_file() {
-        return Err(refused("this is not a file".to_owned()));
-    }
-    if found.len() > FILE_BYTES_MAX {
-        return Err(refused(format!("{} bytes, at most {FILE_BYTES_MAX} are read", found.len())));
-    }
-    let bytes = std::fs::read(file).map_err(unreadable)?;
+    let bytes = read_bytes(file, FILE_BYTES_MAX).map_err(unreadable)?;
     String::from_utf8(bytes).map_err(|error| {
         let sound = error.utf8_error().valid_up_to();
         let text = String::from_utf8_lossy(error.as_bytes());

@@ -4,7 +4,7 @@
 //! nothing else: no run ends because a terminal was closed.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -106,11 +106,21 @@ pub struct Status {
     /// Files that define none, with the reason.
     pub invalid: BTreeMap<String, String>,
     /// What is due next.
-    pub next: Option<(Timestamp, String)>,
+    pub next: Option<StatusNext>,
     /// Runs that wait or run.
     pub runs: Vec<StatusRun>,
     /// The lanes.
     pub lanes: Vec<LaneView>,
+}
+
+/// A job and when it is due.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusNext {
+    /// The job.
+    pub job: String,
+    /// When it is due.
+    #[serde(serialize_with = "crate::clock::serialize_rfc3339")]
+    pub due_at: Timestamp,
 }
 
 /// An active run.
@@ -123,6 +133,7 @@ pub struct StatusRun {
     /// What made it start.
     pub trigger: Trigger,
     /// When it was accepted.
+    #[serde(serialize_with = "crate::clock::serialize_rfc3339")]
     pub since: Timestamp,
     /// Whether it waits for a lane.
     pub waiting: bool,
@@ -141,6 +152,15 @@ pub enum ControlError {
     /// Nobody listens.
     #[error("no punctual process holds this state folder")]
     NotRunning,
+    /// The state folder or its socket cannot be reached.
+    #[error("failed to look for a running punctual process in {}", state_dir.display())]
+    Connect {
+        /// Where.
+        state_dir: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The connection broke.
     #[error("the connection to the running punctual process broke")]
     Io(#[from] std::io::Error),
@@ -166,7 +186,7 @@ impl Client {
             Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => {
                 Err(ControlError::NotRunning)
             }
-            Err(error) => Err(error.into()),
+            Err(source) => Err(ControlError::Connect { state_dir: state_dir.to_owned(), source }),
         }
     }
 

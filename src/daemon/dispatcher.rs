@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::control::{Reply, Status, StatusRun, Target};
+use super::control::{Reply, Status, StatusNext, StatusRun, Target};
 use crate::clock::{Clock, to_millis};
 use crate::executor::{Ticket, Watchdog};
 use crate::job::{JobId, JobSpec};
@@ -20,6 +20,10 @@ use crate::turn::Variables;
 /// The wall clock is looked at this often, whatever is due: clock steps and suspends are noticed
 /// at once (design §4).
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A ledger that is ahead of the clock by more than this is worth a word: an adjustment of the
+/// clock is smaller.
+const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(60);
 
 /// What has happened.
 #[derive(Debug)]
@@ -232,7 +236,15 @@ impl Dispatcher {
     /// Every job's first due instant after what is decided; the past included, so that what was
     /// missed gets its row at the first step.
     fn fill_queue(&mut self) {
+        let now = self.clock.wall();
         for (id, entry) in &mut self.jobs {
+            if entry.decided_until > now + CLOCK_BEHIND_MAX {
+                tracing::warn!(
+                    job = %id, decided_until = %entry.decided_until, %now,
+                    "the clock is behind what the ledger has decided: nothing of this job starts \
+                     before that, so that no slot starts twice"
+                );
+            }
             let next = entry.schedule.as_ref().and_then(|it| it.next_after(entry.decided_until));
             entry.next_due = next.map(|due| due.at);
             self.queue.extend(entry.next_due.map(|due| (due, id.clone())));
@@ -477,7 +489,10 @@ impl Dispatcher {
             version: env!("CARGO_PKG_VERSION").into(),
             jobs: self.jobs.len(),
             invalid: self.invalid.clone(),
-            next: self.queue.first().map(|(due, job)| (*due, job.to_string())),
+            next: self
+                .queue
+                .first()
+                .map(|(due, job)| StatusNext { job: job.to_string(), due_at: *due }),
             runs,
             lanes: Vec::new(),
         }

@@ -13,7 +13,7 @@ mod serve;
 mod socket;
 
 pub(crate) use control::is_terminal;
-pub use control::{Client, ControlError, Reply, Request, Status, StatusRun, Target};
+pub use control::{Client, ControlError, Reply, Request, Status, StatusNext, StatusRun, Target};
 pub use dispatcher::{Command, Dispatcher, Event, JobEntry, Launch, Scheduling};
 pub use lock::{Holder, Kind, LockError, StateLock};
 pub use open::{Daemon, OpenError};

@@ -1,8 +1,10 @@
 //! The waiting half of the daemon: the loop, and the hands that carry out what it decides.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -24,7 +26,7 @@ const EVENTS_MAX: usize = 1024;
 
 /// After the grace, runs are cut and tidied; a process that would not die by then is left to its
 /// supervisor, and its row to the next start.
-const TIDY_AFTER_GRACE: Duration = Duration::from_secs(3);
+const TIDY_AFTER_GRACE: Duration = Duration::from_secs(2);
 
 /// How a daemon came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +129,11 @@ impl Daemon {
     fn on_signal(&self, stop: &mut Stop) -> Option<Event> {
         match stop {
             Stop::NotAsked => {
-                let grace = self.executor.config.scheduler.shutdown_grace;
+                // A single run has nobody to be graceful to: whoever ends it wants it ended.
+                let grace = match self.dispatcher.scheduling() {
+                    Scheduling::On => self.executor.config.scheduler.shutdown_grace,
+                    Scheduling::Off => Duration::ZERO,
+                };
                 tracing::info!(grace = %humantime::format_duration(grace), "stopping");
                 *stop = Stop::Grace(self.in_from_now(grace));
                 Some(Event::Stop)
@@ -161,34 +167,38 @@ enum Signal {
 struct Signals {
     terminate: unix::Signal,
     interrupt: Option<unix::Signal>,
-    hangup: unix::Signal,
+    hangup: Option<unix::Signal>,
 }
 
 impl Signals {
-    /// Ctrl-C belongs to the verb that waits for its run, where there is one: it cancels the run.
+    /// Ctrl-C and a closed terminal belong to the verb that waits for its run, where there is one:
+    /// they cancel the run.
     fn listen(scheduling: Scheduling) -> std::io::Result<Self> {
+        let ours = |kind| match scheduling {
+            Scheduling::On => signal(kind).map(Some),
+            Scheduling::Off => Ok(None),
+        };
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
-            interrupt: match scheduling {
-                Scheduling::On => Some(signal(SignalKind::interrupt())?),
-                Scheduling::Off => None,
-            },
-            hangup: signal(SignalKind::hangup())?,
+            interrupt: ours(SignalKind::interrupt())?,
+            hangup: ours(SignalKind::hangup())?,
         })
     }
 
     async fn next(&mut self) -> Signal {
-        let interrupt = async {
-            match &mut self.interrupt {
-                Some(interrupt) => interrupt.recv().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             _ = self.terminate.recv() => Signal::Stop,
-            _ = interrupt => Signal::Stop,
-            _ = self.hangup.recv() => Signal::Reload,
+            () = heard(self.interrupt.as_mut()) => Signal::Stop,
+            () = heard(self.hangup.as_mut()) => Signal::Reload,
         }
+    }
+}
+
+/// Returns when the signal comes; for one that is not listened to, never.
+async fn heard(signal: Option<&mut unix::Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
     }
 }
 
@@ -245,7 +255,10 @@ async fn record(
         drop(answer.send(reply));
     }
     if matches!(recorded, Ok(Recorded::New)) {
-        executor.drive(&ticket, &watchdog).await;
+        let driven = AssertUnwindSafe(executor.drive(&ticket, &watchdog)).catch_unwind().await;
+        if driven.is_err() {
+            executor.abandon(&ticket).await;
+        }
     }
     // The loop is gone only when the process is.
     drop(events.send(Event::RunEnded(ticket.run_id)).await);

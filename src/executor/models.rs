@@ -8,9 +8,9 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use crate::config::{Api, ApiKey, Config, Price, ProviderConfig};
-use crate::job::{Environment, ModelRef, SecretError};
+use crate::job::{Environment, FILE_BYTES_MAX, ModelRef, SecretError, read_text};
 use crate::provider::{
-    Anthropic, Endpoint, Locality, Ollama, OpenAi, Provider, Script, Scripted, http_client,
+    Anthropic, Endpoint, Locality, Ollama, OpenAi, Provider, Proxies, Script, Scripted, http_client,
 };
 use crate::turn::Model;
 
@@ -55,6 +55,8 @@ pub enum ModelError {
 pub struct Models {
     /// Made when the first request needs it: reading the root certificates takes a while.
     client: OnceLock<reqwest::Client>,
+    /// The same without proxies, for models on this machine or network.
+    near: OnceLock<reqwest::Client>,
     providers: HashMap<String, ProviderConfig>,
     environment: Environment,
 }
@@ -74,7 +76,7 @@ impl Models {
         let providers =
             config.providers().iter().map(|(id, it)| (id.clone(), it.clone())).collect();
         let environment = config.environment.clone();
-        Self { client: OnceLock::new(), providers, environment }
+        Self { client: OnceLock::new(), near: OnceLock::new(), providers, environment }
     }
 
     /// The keys of all providers, by name, as far as they can be read now: what must never be
@@ -113,12 +115,14 @@ impl Models {
     fn provider(&self, id: &str, config: &ProviderConfig) -> Result<Arc<dyn Provider>, ModelError> {
         if let Api::Script(path) = &config.api {
             let failed = |reason: String| ModelError::Script { path: path.clone(), reason };
-            let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+            let text =
+                read_text(path, FILE_BYTES_MAX).map_err(|error| failed(error.to_string()))?;
             let script = Script::parse(&text).map_err(|error| failed(error.to_string()))?;
             return Ok(Arc::new(Scripted::new(script)));
         }
         let endpoint = self.endpoint(id, config)?;
-        let client = self.client()?;
+        let url = config.base_url.as_deref().unwrap_or("");
+        let client = self.client(Locality::of(url, id, ""))?;
         Ok(match &config.api {
             Api::OpenAi => Arc::new(OpenAi::new(client, endpoint)),
             Api::Anthropic => Arc::new(Anthropic::new(client, endpoint)),
@@ -127,12 +131,17 @@ impl Models {
         })
     }
 
-    fn client(&self) -> Result<reqwest::Client, ModelError> {
-        if let Some(client) = self.client.get() {
+    /// A proxy of the environment is for the way out, not for `127.0.0.1`.
+    fn client(&self, locality: Locality) -> Result<reqwest::Client, ModelError> {
+        let (made, proxies) = match locality {
+            Locality::Local => (&self.near, Proxies::None),
+            Locality::SelfHosted | Locality::Cloud => (&self.client, Proxies::OfEnvironment),
+        };
+        if let Some(client) = made.get() {
             return Ok(client.clone());
         }
-        let client = http_client().map_err(ModelError::Client)?;
-        Ok(self.client.get_or_init(|| client).clone())
+        let client = http_client(proxies).map_err(ModelError::Client)?;
+        Ok(made.get_or_init(|| client).clone())
     }
 
     fn endpoint(&self, id: &str, config: &ProviderConfig) -> Result<Endpoint, ModelError> {

@@ -19,7 +19,10 @@ use super::progress::Progress;
 use super::watchdog::{RunLimits, Tripped, Watchdog};
 use crate::clock::{Clock, to_millis};
 use crate::config::{AgentTimeout, Config};
-use crate::job::{Environment, JobSpec, Masker, Prompt, RunTimeout, SecretSource, Workdir};
+use crate::job::{
+    Environment, FILE_BYTES_MAX, JobSpec, Masker, Prompt, RunTimeout, SecretSource, Workdir,
+    read_text,
+};
 use crate::process::{Household, SupervisorPath, base_environment};
 use crate::run::{
     Cleanup, ErrorKind, EventPhase, Failure, Limit, Outcome, Phase, RunId, SessionId, State,
@@ -266,7 +269,13 @@ impl Executor {
             protected.extend(self.config.files.iter().cloned());
         }
         let workspace = Workspace::open(folder, &protected).map_err(|error| {
-            invalid(format!("the workspace {} cannot be opened: {error}", folder.display()))
+            use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+            let words = format!("the workspace {} cannot be opened: {error}", folder.display());
+            match error.kind() {
+                NotFound | NotADirectory | PermissionDenied => invalid(words),
+                // The machine's fault (no file handles, an input error), not the job's.
+                _ => Failure::new(ErrorKind::Internal, words).retryable(),
+            }
         })?;
         let exec_policy = ExecPolicy::from_patterns(&spec.agent.exec_allow)
             .map_err(|error| invalid(error.to_string()))?;
@@ -328,6 +337,20 @@ impl Executor {
         let (least, most) = (Duration::from_secs(1), Duration::from_secs(60));
         let pre_execution = deadline.map_or(most, |limit| (limit / 2).clamp(least, most));
         RunLimits { deadline, pre_execution: Some(pre_execution), ..RunLimits::default() }
+    }
+
+    /// Closes the row of a run whose driving itself panicked: a fault of ours, but no run stays
+    /// open for it and no job is blocked.
+    pub async fn abandon(&self, ticket: &Ticket) {
+        let failure = Failure::new(ErrorKind::Internal, "a fault in punctual itself");
+        let outcome = Outcome::ended(failure, None);
+        let work =
+            Work { outcome: outcome.clone(), tool_calls: 0, tool_errors: 0, denied_calls: 0 };
+        if let Err(error) = self.store.record_work(&ticket.run_id, work, None).await {
+            tracing::error!(run_id = %ticket.run_id, %error, "could not store how the work ended");
+        }
+        let cleanup = Tidying::begin(Arc::clone(&self.clock), Duration::ZERO).end();
+        self.finish(ticket, &outcome, cleanup, &self.bus.of_run(ticket.run_id.clone())).await;
     }
 
     /// The first fact, on the disk before any tidying.
@@ -447,9 +470,10 @@ fn lifecycle_start(ticket: &Ticket) -> Map<String, Value> {
 }
 
 async fn read_prompt(path: &Path) -> Result<String, Failure> {
-    tokio::fs::read_to_string(path)
-        .await
-        .map_err(|error| invalid(format!("failed to read the prompt {}: {error}", path.display())))
+    let named = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || read_text(&named, FILE_BYTES_MAX));
+    let text = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+    text.map_err(|error| invalid(format!("failed to read the prompt {}: {error}", path.display())))
 }
 
 fn read_secrets(

@@ -10,6 +10,7 @@
 
 mod duration;
 mod effective;
+mod file;
 mod id;
 pub(crate) mod keys;
 mod mask;
@@ -27,6 +28,7 @@ mod spec;
 pub(crate) mod table;
 pub(crate) mod tree;
 
+pub use file::{FILE_BYTES_MAX, read_bytes, read_text};
 pub use id::JobId;
 pub use keys::nearest;
 pub use mask::{Masker, SECRET_CHARS_MIN, StreamMasker};

@@ -252,6 +252,10 @@ impl Reader<'_> {
                 self.refuse(path, format!("`{name}` cannot name an environment variable"), None);
             }
         }
+        for name in set.iter().filter(|(_, value)| value.contains('\0')).map(|(name, _)| name) {
+            let path = format!("env.set.{name}");
+            self.refuse(&path, "an environment variable cannot hold a NUL byte", None);
+        }
         for name in secret.keys().filter(|name| set.contains_key(*name) || pass.contains(name)) {
             let path = format!("env.secret.{name}");
             self.refuse(&path, format!("`{name}` is a secret and also in `set` or `pass`"), None);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::file::read_text;
 use super::keys::did_you_mean;
 use super::parse::{Part, Reader};
 use super::prompt;
@@ -68,14 +69,8 @@ fn prompt(reader: &mut Reader<'_>) -> Option<Prompt> {
 
 fn prompt_file(reader: &mut Reader<'_>, path: &std::path::Path) {
     let key = "agent.prompt_file";
-    let text = match std::fs::metadata(path) {
-        Ok(found) if !found.is_file() => Err("is not a file".to_owned()),
-        Ok(found) if found.len() > PROMPT_BYTES_MAX => {
-            Err(format!("is longer than {PROMPT_BYTES_MAX} bytes"))
-        }
-        Ok(_) => std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}")),
-        Err(error) => Err(format!("cannot be read: {error}")),
-    };
+    let text =
+        read_text(path, PROMPT_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"));
     match text {
         Ok(text) if text.trim().is_empty() => {
             reader.refuse(key, format!("the prompt file `{}` is empty", path.display()), None);

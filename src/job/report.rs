@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use regex::Regex;
 
+use super::file::{FILE_BYTES_MAX, read_text};
 use super::problem::{Problem, Severity};
 
 /// Whether the text may carry colours.
@@ -32,7 +33,7 @@ pub fn render(problems: &[Problem], color: Color) -> String {
     for problem in problems {
         let text = texts
             .entry(problem.file.clone())
-            .or_insert_with(|| std::fs::read_to_string(&problem.file).ok());
+            .or_insert_with(|| read_text(&problem.file, FILE_BYTES_MAX).ok());
         out.push_str(&one(problem, text.as_deref(), &renderer));
         out.push_str("\n\n");
     }

@@ -66,14 +66,7 @@ impl SecretSource {
 }
 
 fn read_file(path: &std::path::Path) -> io::Result<String> {
-    let length = std::fs::metadata(path)?.len();
-    if length > SECRET_BYTES_MAX {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("{length} bytes, at most {SECRET_BYTES_MAX} are read"),
-        ));
-    }
-    let mut text = std::fs::read_to_string(path)?;
+    let mut text = super::file::read_text(path, SECRET_BYTES_MAX)?;
     text.truncate(text.trim_end().len());
     Ok(text)
 }

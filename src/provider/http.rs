@@ -43,11 +43,24 @@ pub fn install_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
+/// Which proxies a client uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proxies {
+    /// Those that `HTTP_PROXY` and its like name.
+    OfEnvironment,
+    /// None.
+    None,
+}
+
 /// The client that all providers share.
-pub fn http_client() -> reqwest::Result<Client> {
+pub fn http_client(proxies: Proxies) -> reqwest::Result<Client> {
     install_crypto();
     let builder = || {
-        Client::builder()
+        let builder = match proxies {
+            Proxies::OfEnvironment => Client::builder(),
+            Proxies::None => Client::builder().no_proxy(),
+        };
+        builder
             .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(Policy::custom(follow_on_same_host))

@@ -32,7 +32,7 @@ pub use anthropic::Anthropic;
 pub use classify::{ERROR_BODY_BYTES_MAX, classify};
 pub use fault::{Fault, FaultClass};
 pub use frames::Framing;
-pub use http::{Endpoint, http_client, install_crypto};
+pub use http::{Endpoint, Proxies, http_client, install_crypto};
 pub use locality::Locality;
 pub use message::{
     AssistantTurn, Completion, Finish, Message, Request, ToolCall, ToolDefinition, Usage,

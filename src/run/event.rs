@@ -42,6 +42,7 @@ pub struct RunEvent {
     /// 1, 2, 3 … within the run.
     pub seq: u64,
     /// When.
+    #[serde(serialize_with = "crate::clock::serialize_rfc3339")]
     pub at: Timestamp,
     /// What about.
     pub stream: Stream,

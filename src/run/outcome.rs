@@ -23,7 +23,7 @@ impl CancelReason {
                 Failure::new(ErrorKind::Replaced, "a newer run of the job replaced it")
             }
             Self::Person => Failure::new(ErrorKind::Cancelled, "cancelled by request"),
-            Self::Shutdown => Failure::new(ErrorKind::Shutdown, "the daemon was stopped"),
+            Self::Shutdown => Failure::new(ErrorKind::Shutdown, "punctual was stopped"),
         }
     }
 }

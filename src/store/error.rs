@@ -52,6 +52,18 @@ pub enum StoreError {
     /// There is no database yet.
     #[error("there is no database at {0} yet: nothing has run")]
     Missing(PathBuf),
+    /// Whether there is a database cannot be seen.
+    #[error("failed to look for the database {path}")]
+    Unreachable {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is an SQLite file of something else.
+    #[error("{0} is a database, but not one of punctual's: it is left as it is")]
+    Foreign(PathBuf),
     /// A query was refused or ran into a limit.
     #[error("{0}")]
     Query(String),

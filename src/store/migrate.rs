@@ -9,6 +9,9 @@ use super::error::StoreError;
 /// Each file takes the schema from its index to the next number.
 const MIGRATIONS: &[&str] = &[include_str!("migrations/0001.sql")];
 
+/// Marks the file as ours: `PUNC`.
+const APPLICATION_ID: i64 = 0x5055_4e43;
+
 /// The schema this version writes.
 pub(super) const SCHEMA: i64 = 1;
 const _: () = assert!(MIGRATIONS.len() as u64 == SCHEMA.unsigned_abs());
@@ -23,6 +26,7 @@ pub(super) fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError
     for (sql, number) in MIGRATIONS.iter().zip(1..).skip(usize::try_from(found).unwrap_or(0)) {
         tx.execute_batch(sql).map_err(failed)?;
         tx.pragma_update(None, "user_version", number).map_err(failed)?;
+        tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
     }
     tx.commit().map_err(failed)
 }
@@ -32,6 +36,13 @@ pub(super) fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError
 pub(super) fn check(db: &Connection, path: &Path) -> Result<i64, StoreError> {
     let open = |source| StoreError::Open { path: path.to_owned(), source };
     let found = version(db).map_err(open)?;
+    let whose: i64 =
+        db.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(open)?;
+    let tables: i64 =
+        db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(open)?;
+    if whose != APPLICATION_ID && (whose != 0 || tables > 0) {
+        return Err(StoreError::Foreign(path.to_owned()));
+    }
     if found > SCHEMA {
         return Err(StoreError::Newer {
             path: path.to_owned(),

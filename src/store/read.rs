@@ -82,8 +82,11 @@ pub struct SlotSummary {
 impl Reader {
     /// Opens the database at `path` for reading.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        if !path.exists() {
-            return Err(StoreError::Missing(path.to_owned()));
+        match path.try_exists() {
+            Ok(true) => {}
+            Ok(false) => return Err(StoreError::Missing(path.to_owned())),
+            // A folder that may not be looked into is not one without a history.
+            Err(source) => return Err(StoreError::Unreachable { path: path.to_owned(), source }),
         }
         let failed = |source| StoreError::Open { path: path.to_owned(), source };
         let db = Connection::open_with_flags(
