@@ -164,6 +164,11 @@ pub(super) fn length(length: Duration) -> String {
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
+/// So many of them, in words.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The first line of `text`, cut to `characters`.
 pub(super) fn first_line(text: &str, characters: usize) -> String {
     let line = text.trim().lines().next().unwrap_or("");

@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use super::LogFormat;
 use super::context::{Context, no_model_hint, now, report, warn};
 use super::live::{Live, Show};
-use super::output::{Done, Failed, Voice, code, length, local, note};
+use super::output::{Done, Failed, Voice, code, counted, length, local, note};
 use super::run::summary;
 use crate::clock::SystemClock;
 use crate::config::Config;
@@ -90,9 +90,9 @@ fn introduce(daemon: &Daemon) {
         note(&report(&daemon.problems));
     }
     note(&format!(
-        "punctual {} · {} jobs, {} invalid · times in {} · time zones {} ({})",
+        "punctual {} · {}, {} invalid · times in {} · time zones {} ({})",
         env!("CARGO_PKG_VERSION"),
-        daemon.jobs(),
+        counted(daemon.jobs(), "job"),
         daemon.invalid(),
         config.timezone.name(),
         config.zones.version(),

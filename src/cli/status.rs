@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::context::{Context, no_model_hint};
-use super::output::{self, Done, local, table};
+use super::output::{self, Done, counted, local, table};
 use super::serve::runtime;
 use super::validate::unheard;
 use crate::config::{Config, JobSet};
@@ -61,7 +61,7 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
         }
         None => lines.push("not serving: `punctual serve` starts it".into()),
     }
-    lines.push(format!("{} jobs, {} invalid", jobs.jobs.len(), jobs.invalid.len()));
+    lines.push(format!("{}, {} invalid", counted(jobs.jobs.len(), "job"), jobs.invalid.len()));
     for (name, problems) in &jobs.invalid {
         lines.push(format!("  {name}: {}", super::ls::words(problems)));
     }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::context::{Context, report};
-use super::output::{self, Done, code, note};
+use super::output::{self, Done, code, counted, note};
 use crate::config::{self};
 use crate::job::{Problem, Severity};
 
@@ -39,11 +39,14 @@ fn print(problems: &[Problem], jobs: usize, invalid: usize) -> Done {
     if !problems.is_empty() {
         note(&report(problems));
     }
-    output::say(&format!("{jobs} jobs are valid, {invalid} files are not"))?;
+    output::say(&format!("{} valid, {} invalid", counted(jobs, "job"), counted(invalid, "file")))?;
     output::say(&unheard(jobs))
 }
 
 /// How many jobs' failures reach nobody: as long as nothing is delivered, all of them.
 pub(super) fn unheard(jobs: usize) -> String {
-    format!("failures of {jobs} jobs reach nobody: deliveries and alerts are not supported yet")
+    format!(
+        "failures of {} reach nobody: deliveries and alerts are not supported yet",
+        counted(jobs, "job")
+    )
 }

@@ -1,7 +1,7 @@
 //! SQLite: the ledger, the runs and the views that admins query.
 //!
 //! The only room that speaks SQL. One writer thread groups what waits into one commit
-//! ([`writer`]); readers have read-only connections of their own ([`Reader`]). Every call of
+//! (`writer.rs`); readers have read-only connections of their own ([`Reader`]). Every call of
 //! [`Store`] is one transaction, and what it records is on the disk when it returns.
 
 mod error;
