@@ -1,8 +1,7 @@
 //! `cancel JOB|RUN`: end what runs.
 
-use super::context::{Context, Named};
+use super::context::{Context, Named, runtime};
 use super::output::{self, Done, Failed};
-use super::serve::runtime;
 use crate::daemon::{Client, ControlError, Reply, Request, Target};
 
 #[derive(Debug, clap::Args)]

@@ -140,3 +140,8 @@ pub(super) fn no_model_hint(config: &Config) -> Option<String> {
 pub(super) fn now() -> jiff::Timestamp {
     SystemClock.wall()
 }
+
+/// The runtime that everything that waits runs on.
+pub(super) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("punctual").build()
+}

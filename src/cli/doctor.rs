@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::context::{Context, no_model_hint};
+use super::context::{Context, no_model_hint, runtime};
 use super::output::{self, Done, code};
-use super::serve::runtime;
 use crate::config::{Api, Config, ProviderConfig, load_jobs};
 use crate::job::{FILE_BYTES_MAX, read_text};
 use crate::process::{Exit, Household, Spec, SupervisorPath, base_environment};

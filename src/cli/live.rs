@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::output::{self, Voice, first_line, length};
 use crate::run::{EventPhase, RunEvent, Stream};
+use crate::store::RunRecord;
 
 /// How often the line moves.
 const TICK: Duration = Duration::from_millis(120);
@@ -124,5 +125,29 @@ impl Live {
         };
         let message = format!("{} {} · {} tools · {tokens}", self.model, self.doing, self.tools);
         self.bar.set_message(message);
+    }
+}
+
+/// One line about how a run ended.
+pub(super) fn summary(record: &RunRecord) -> String {
+    let took = record.duration_ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0);
+    let took = length(Duration::from_millis(took));
+    let cleanup = record.cleanup.as_ref().map_or("none", |cleanup| cleanup.outcome.as_str());
+    let tokens = |count: Option<i64>| count.map_or("?".to_owned(), |count| count.to_string());
+    let words = format!(
+        "run {} {} after {took} · {} tools · {} + {} tokens · clean-up {cleanup}",
+        record.run_id,
+        record.state,
+        record.tools.calls,
+        tokens(record.usage.input_tokens),
+        tokens(record.usage.output_tokens),
+    );
+    match &record.error {
+        Some(error) => format!(
+            "{words}
+{}: {}",
+            error.kind, error.message
+        ),
+        None => words,
     }
 }

@@ -7,10 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::context::{Context, no_model_hint};
-use super::live::{Live, Show};
+use super::context::{Context, no_model_hint, runtime};
+use super::live::{Live, Show, summary};
 use super::output::{self, Done, Failed, code, note};
-use super::serve::runtime;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::daemon::{
@@ -212,28 +211,4 @@ fn print(record: &RunRecord, args: &Args) -> Done {
         note(&summary(record));
     }
     Ok(output::exit_code(record))
-}
-
-/// One line about how a run ended.
-pub(super) fn summary(record: &RunRecord) -> String {
-    let took = record.duration_ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0);
-    let took = output::length(Duration::from_millis(took));
-    let cleanup = record.cleanup.as_ref().map_or("none", |cleanup| cleanup.outcome.as_str());
-    let tokens = |count: Option<i64>| count.map_or("?".to_owned(), |count| count.to_string());
-    let words = format!(
-        "run {} {} after {took} · {} tools · {} + {} tokens · clean-up {cleanup}",
-        record.run_id,
-        record.state,
-        record.tools.calls,
-        tokens(record.usage.input_tokens),
-        tokens(record.usage.output_tokens),
-    );
-    match &record.error {
-        Some(error) => format!(
-            "{words}
-{}: {}",
-            error.kind, error.message
-        ),
-        None => words,
-    }
 }

@@ -9,10 +9,9 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use super::LogFormat;
-use super::context::{Context, no_model_hint, now, report, warn};
-use super::live::{Live, Show};
+use super::context::{Context, no_model_hint, now, report, runtime, warn};
+use super::live::{Live, Show, summary};
 use super::output::{Done, Failed, Voice, code, counted, length, local, note};
-use super::run::summary;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::daemon::{Daemon, Holder, Kind, LockError, OpenError, Stopped, is_terminal};
@@ -51,11 +50,6 @@ pub(super) fn serve(context: &Context, _: &Args) -> Done {
         Stopped::Quietly | Stopped::OutOfGrace => ExitCode::SUCCESS,
         Stopped::AtOnce => code::CANCELLED.into(),
     })
-}
-
-/// The runtime that everything that waits runs on.
-pub(super) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("punctual").build()
 }
 
 /// Takes the state folder. A `serve` in it is a refusal; a `run` in it ends, so that is waited for.

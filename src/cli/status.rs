@@ -2,9 +2,8 @@
 
 use serde_json::json;
 
-use super::context::{Context, no_model_hint};
+use super::context::{Context, no_model_hint, runtime};
 use super::output::{self, Done, counted, local, table};
-use super::serve::runtime;
 use super::validate::unheard;
 use crate::config::{Config, JobSet};
 use crate::daemon::{Client, ControlError, Reply, Request, Status};

@@ -4,17 +4,23 @@
 //! a time and carries out what it says. `punctual run` without a running `serve` is the same
 //! daemon with its schedule switched off.
 
-mod control;
+mod client;
+mod desk;
 mod dispatcher;
+mod event;
 mod housekeeping;
 mod lock;
 mod open;
+mod protocol;
 mod serve;
+mod signals;
 mod socket;
 
-pub(crate) use control::is_terminal;
-pub use control::{Client, ControlError, Reply, Request, Status, StatusNext, StatusRun, Target};
-pub use dispatcher::{Command, Dispatcher, Event, JobEntry, Launch, Scheduling};
+pub use client::{Client, ControlError};
+pub use dispatcher::{Dispatcher, JobEntry, Scheduling};
+pub use event::{Command, Event, Launch};
 pub use lock::{Holder, Kind, LockError, StateLock};
 pub use open::{Daemon, OpenError};
+pub(crate) use protocol::is_terminal;
+pub use protocol::{Reply, Request, Status, StatusNext, StatusRun, Target};
 pub use serve::{Listening, Stopped};

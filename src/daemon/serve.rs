@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::net::UnixListener;
-use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::control::{Reply, answer_all};
-use super::dispatcher::{Command, Event, Launch, Scheduling};
+use super::desk::answer_all;
+use super::dispatcher::Scheduling;
+use super::event::{Command, Event, Launch};
 use super::housekeeping::Housekeeping;
 use super::open::Daemon;
+use super::protocol::Reply;
+use super::signals::{Signal, Signals};
 use super::socket;
 use crate::clock::Deadline;
 use crate::executor::Executor;
@@ -154,51 +156,6 @@ impl Stop {
             Self::NotAsked => Deadline::NEVER,
             Self::Grace(until) | Self::Tidy(until) => *until,
         }
-    }
-}
-
-/// What the process is asked to do from outside.
-enum Signal {
-    Stop,
-    Reload,
-}
-
-#[derive(Debug)]
-struct Signals {
-    terminate: unix::Signal,
-    interrupt: Option<unix::Signal>,
-    hangup: Option<unix::Signal>,
-}
-
-impl Signals {
-    /// Ctrl-C and a closed terminal belong to the verb that waits for its run, where there is one:
-    /// they cancel the run.
-    fn listen(scheduling: Scheduling) -> std::io::Result<Self> {
-        let ours = |kind| match scheduling {
-            Scheduling::On => signal(kind).map(Some),
-            Scheduling::Off => Ok(None),
-        };
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: ours(SignalKind::interrupt())?,
-            hangup: ours(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.terminate.recv() => Signal::Stop,
-            () = heard(self.interrupt.as_mut()) => Signal::Stop,
-            () = heard(self.hangup.as_mut()) => Signal::Reload,
-        }
-    }
-}
-
-/// Returns when the signal comes; for one that is not listened to, never.
-async fn heard(signal: Option<&mut unix::Signal>) {
-    match signal {
-        Some(signal) => drop(signal.recv().await),
-        None => std::future::pending().await,
     }
 }
 

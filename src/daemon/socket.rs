@@ -7,6 +7,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{UnixListener, UnixStream};
 
 const PATH_BYTES_MAX: usize = 107;
@@ -36,6 +38,16 @@ pub(super) async fn connect(state_dir: &Path) -> std::io::Result<UnixStream> {
 pub(super) fn remove(state_dir: &Path) {
     // If it stays, the next holder takes it away.
     drop(std::fs::remove_file(state_dir.join(NAME)));
+}
+
+/// Writes `what` as a line of JSON.
+pub(super) async fn write_line(
+    stream: &mut UnixStream,
+    what: &impl Serialize,
+) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    stream.write_all(&line).await
 }
 
 struct Address {

@@ -1,0 +1,158 @@
+//! The daemon's end of the control socket.
+//!
+//! A client that goes away ends its own listening and nothing else: no run ends because a
+//! terminal was closed.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use super::event::Event;
+use super::protocol::{Reply, Request, is_terminal};
+use super::socket::write_line;
+use crate::executor::{Bus, LaneView};
+use crate::run::RunEvent;
+use crate::store::{RunRecord, Store};
+
+/// A request is a line; longer ones are refused before they are read whole.
+const REQUEST_BYTES_MAX: u64 = 64 * 1024;
+/// Answers everyone who connects, until it is dropped.
+pub(super) async fn answer_all(
+    listener: UnixListener,
+    events: mpsc::Sender<Event>,
+    bus: Bus,
+    store: Store,
+    lanes: Arc<dyn Fn() -> Vec<LaneView> + Send + Sync>,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let desk = Desk {
+                    events: events.clone(),
+                    bus: bus.clone(),
+                    store: store.clone(),
+                    lanes: Arc::clone(&lanes),
+                };
+                tokio::spawn(async move {
+                    if let Err(error) = desk.answer(BufReader::new(stream)).await {
+                        tracing::debug!(%error, "a control client went away");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "could not accept a control client");
+                // Out of file handles, most likely: some will be free again.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+struct Desk {
+    events: mpsc::Sender<Event>,
+    bus: Bus,
+    store: Store,
+    lanes: Arc<dyn Fn() -> Vec<LaneView> + Send + Sync>,
+}
+
+impl Desk {
+    async fn answer(&self, mut stream: BufReader<UnixStream>) -> std::io::Result<()> {
+        let mut line = String::new();
+        (&mut stream).take(REQUEST_BYTES_MAX).read_line(&mut line).await?;
+        let request = match serde_json::from_str(&line) {
+            Ok(request) => request,
+            Err(error) => {
+                let refusal = Reply::refused("unknown", format!("not a request: {error}"));
+                return write_line(stream.get_mut(), &refusal).await;
+            }
+        };
+        match request {
+            Request::Run { job, slot, force } => {
+                // Before the run exists, so that nothing of it is missed.
+                let listening = self.bus.listen();
+                let reply = self.ask(|answer| Event::RunWanted { job, slot, force, answer }).await;
+                write_line(stream.get_mut(), &reply).await?;
+                match reply {
+                    Reply::Accepted { run_id } => self.follow(stream, &run_id, listening).await,
+                    _ => Ok(()),
+                }
+            }
+            Request::Follow { run_id } => {
+                let listening = self.bus.listen();
+                self.follow(stream, &run_id, listening).await
+            }
+            Request::Cancel { target } => {
+                let reply = self.ask(|answer| Event::CancelWanted { target, answer }).await;
+                write_line(stream.get_mut(), &reply).await
+            }
+            Request::Status => {
+                let mut reply = self.ask(Event::StatusWanted).await;
+                if let Reply::Status(status) = &mut reply {
+                    status.lanes = (self.lanes)();
+                }
+                write_line(stream.get_mut(), &reply).await
+            }
+        }
+    }
+
+    async fn ask(&self, event: impl FnOnce(oneshot::Sender<Reply>) -> Event) -> Reply {
+        let (answer, answered) = oneshot::channel();
+        let gone = || Reply::refused("gone", "the daemon is just leaving".into());
+        if self.events.send(event(answer)).await.is_err() {
+            return gone();
+        }
+        answered.await.unwrap_or_else(|_| gone())
+    }
+
+    /// Passes on what `run_id` tells until it is over, or until the client goes away.
+    async fn follow(
+        &self,
+        mut stream: BufReader<UnixStream>,
+        run_id: &str,
+        mut listening: broadcast::Receiver<Arc<RunEvent>>,
+    ) -> std::io::Result<()> {
+        if let Some(ended) = self.record(run_id).await.filter(is_over) {
+            return write_line(stream.get_mut(), &Reply::Ended(Box::new(ended))).await;
+        }
+        loop {
+            let reply = tokio::select! {
+                // A client says nothing more: whatever comes is its end.
+                _ = stream.read_u8() => return Ok(()),
+                event = listening.recv() => match event {
+                    Ok(event) if event.run_id.as_str() == run_id => Reply::Event((*event).clone()),
+                    Ok(_) => continue,
+                    Err(broadcast::error::RecvError::Lagged(events)) => Reply::Lost { events },
+                    Err(broadcast::error::RecvError::Closed) => return Ok(()),
+                },
+            };
+            let over = match &reply {
+                Reply::Event(event) => is_terminal(event),
+                // The end may be among what was lost.
+                Reply::Lost { .. } => {
+                    self.record(run_id).await.is_some_and(|record| is_over(&record))
+                }
+                _ => false,
+            };
+            write_line(stream.get_mut(), &reply).await?;
+            if over {
+                break;
+            }
+        }
+        match self.record(run_id).await {
+            Some(record) => write_line(stream.get_mut(), &Reply::Ended(Box::new(record))).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn record(&self, run_id: &str) -> Option<RunRecord> {
+        let (store, run_id) = (self.store.clone(), run_id.to_owned());
+        let read = move || store.reader().ok()?.run(&run_id).ok()?;
+        tokio::task::spawn_blocking(read).await.ok()?
+    }
+}
+
+fn is_over(record: &RunRecord) -> bool {
+    record.finished_at.is_some()
+}
