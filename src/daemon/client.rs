@@ -40,15 +40,18 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the process that holds `state_dir`.
+    /// Connects to the process that holds `state_dir`. One that is just leaving, and resets the
+    /// connection while it is made, counts as gone.
     pub async fn connect(state_dir: &Path) -> Result<Self, ControlError> {
-        use std::io::ErrorKind::{ConnectionRefused, NotFound};
+        use std::io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
         match socket::connect(state_dir).await {
             Ok(stream) => Ok(Self { stream: BufReader::new(stream), line: Vec::new() }),
-            Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => {
-                Err(ControlError::NotRunning)
-            }
-            Err(source) => Err(ControlError::Connect { state_dir: state_dir.to_owned(), source }),
+            Err(source) => Err(match source.kind() {
+                ConnectionRefused | NotFound | ConnectionReset | BrokenPipe => {
+                    ControlError::NotRunning
+                }
+                _ => ControlError::Connect { state_dir: state_dir.to_owned(), source },
+            }),
         }
     }
 

@@ -8,13 +8,17 @@
 //! There is one waiting place: [`Watchdog::guard`], where a stage's own work waits against all the
 //! limits of the run at once. Clean-up has a budget of its own that no deadline takes away.
 
+mod attempt;
 mod cleanup;
 mod events;
+mod holdings;
 mod idle_window;
 mod lanes;
 mod models;
+mod prepare;
 mod progress;
 mod run;
+mod stop;
 mod watchdog;
 
 pub use events::{Bus, RunEvents};

@@ -1,37 +1,32 @@
 //! One run, from its ticket to its terminal state.
 
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
-use super::cleanup::{ModelStream, Tidying};
+use super::cleanup::Tidying;
 use super::events::{Bus, RunEvents};
-use super::idle_window::{IdleInput, IdleWindow, idle_window};
-use super::lanes::{Lanes, Permits};
-use super::models::{ModelError, Models, Resolved};
+use super::holdings::Holdings;
+use super::lanes::Lanes;
+use super::models::Models;
 use super::progress::Progress;
-use super::watchdog::{RunLimits, Tripped, Watchdog};
+use super::stop::{Stop, ended, internal};
+use super::watchdog::Watchdog;
 use crate::clock::{Clock, to_millis};
-use crate::config::{AgentTimeout, Config};
-use crate::job::{
-    Environment, FILE_BYTES_MAX, JobSpec, Masker, Prompt, RunTimeout, SecretSource, Workdir,
-    read_text,
-};
-use crate::process::{Household, SupervisorPath, base_environment};
+use crate::config::Config;
+use crate::job::JobSpec;
+use crate::process::{Household, SupervisorPath};
 use crate::run::{
-    Cleanup, ErrorKind, EventPhase, Failure, Limit, Outcome, Phase, RunId, SessionId, State,
-    Stream, Trigger, Work,
+    Cleanup, ErrorKind, EventPhase, Failure, Outcome, Phase, RunId, SessionId, State, Stream,
+    Trigger, Work,
 };
-use crate::session::Transcript;
-use crate::store::{AttemptEnd, AttemptStart, Store, StoreError};
-use crate::tools::{ExecPolicy, ToolContext, ToolSet, Workspace};
-use crate::turn::{Bounds, Tally, Tools, Turn, TurnEnd, Variables, render, system_prompt};
+use crate::store::{AttemptEnd, Store};
+use crate::turn::{Tally, Turn, Variables};
 
 /// The most that a process gets from TERM to KILL when the daemon stops; the daemon waits longer
 /// than that after its grace.
@@ -73,49 +68,6 @@ pub struct Executor {
     pub supervisor: SupervisorPath,
 }
 
-/// What a run has taken hold of, and must give back however it ends.
-struct Holdings {
-    household: Household,
-    masker: Arc<Masker>,
-    permits: Option<Permits>,
-    made_workspace: Option<PathBuf>,
-    turn: Option<Turn>,
-    attempt: Option<Attempt>,
-    stream: ModelStream,
-}
-
-/// The model attempt that goes on.
-struct Attempt {
-    n: u32,
-    started: tokio::time::Instant,
-    price: Option<crate::config::Price>,
-}
-
-/// Why the work stopped without an answer.
-enum Stop {
-    Tripped(Tripped),
-    Turn(TurnEnd),
-    Failed(Failure),
-}
-
-impl From<Tripped> for Stop {
-    fn from(tripped: Tripped) -> Self {
-        Self::Tripped(tripped)
-    }
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl From<StoreError> for Stop {
-    fn from(error: StoreError) -> Self {
-        Self::Failed(Failure::new(ErrorKind::Internal, format!("the ledger: {error}")))
-    }
-}
-
 impl Executor {
     /// Drives the run of `ticket` to its terminal state. Never fails and never panics: whatever
     /// happens to the work becomes the run's outcome.
@@ -129,15 +81,8 @@ impl Executor {
 
     async fn drive_in_span(&self, ticket: &Ticket, watchdog: &Watchdog) -> State {
         let events = self.bus.of_run(ticket.run_id.clone());
-        let mut holdings = Holdings {
-            household: Household::new(self.supervisor.clone(), ticket.run_id.as_str()),
-            masker: Arc::default(),
-            permits: None,
-            made_workspace: None,
-            turn: None,
-            attempt: None,
-            stream: ModelStream::Ended,
-        };
+        let household = Household::new(self.supervisor.clone(), ticket.run_id.as_str());
+        let mut holdings = Holdings::new(household);
         let work = AssertUnwindSafe(self.work(ticket, watchdog, &events, &mut holdings));
         let outcome = match work.catch_unwind().await {
             Ok(Ok(reply)) => Outcome::Succeeded { reply },
@@ -179,164 +124,6 @@ impl Executor {
         let turn = holdings.turn.as_mut().expect("the preparation began it");
         let reply = watchdog.guard(turn.drive(&resolved.model, &progress)).await?;
         reply.map(|text| masker.mask(&text).into_owned()).map_err(Stop::Turn)
-    }
-
-    /// Workspace, model, secrets and prompt, phase by phase.
-    async fn prepare(
-        &self,
-        ticket: &Ticket,
-        watchdog: &Watchdog,
-        holdings: &mut Holdings,
-    ) -> Result<Resolved, Stop> {
-        let spec = &ticket.spec;
-        watchdog.entered(Phase::Workspace);
-        let workspace = self.workspace(ticket, holdings).await?;
-
-        watchdog.entered(Phase::ModelResolution);
-        let resolved = self.models.resolve(&spec.agent.model).map_err(|error| unusable(&error))?;
-
-        watchdog.entered(Phase::Auth);
-        let secrets = read_secrets(spec, &self.config.environment)?;
-        let known = self.models.secrets().chain(secrets.iter().cloned());
-        holdings.masker = Arc::new(Masker::new(known));
-
-        watchdog.entered(Phase::Context);
-        let template = match &spec.agent.prompt {
-            Prompt::Inline(text) => text.clone(),
-            Prompt::File(path) => read_prompt(path).await?,
-        };
-        let prompt =
-            render(&template, &ticket.variables).map_err(|error| invalid(error.to_string()))?;
-        let tools =
-            ToolSet::native(&spec.agent.tools).map_err(|error| invalid(error.to_string()))?;
-        let has_tools = if spec.agent.tools.is_empty() { Tools::None } else { Tools::Some };
-        let context = self.tool_context(spec, &workspace, &secrets, holdings)?;
-        let transcript = Transcript::create(
-            &self.config.state_dir,
-            &ticket.session_id,
-            json!({ "runId": ticket.run_id, "job": spec.id, "sessionKey": format!("cron:{}", spec.id) }),
-            Arc::clone(&holdings.masker),
-            Arc::clone(&self.clock),
-        )
-        .await
-        .map_err(|error| Stop::Turn(error.into()))?;
-        let bounds =
-            Bounds { max_turns: spec.limits.max_turns, max_tokens: spec.limits.max_tokens };
-        let turn = Turn::begin(
-            system_prompt(spec.id.as_str(), has_tools),
-            prompt,
-            tools,
-            context,
-            bounds,
-            transcript,
-            Arc::clone(&holdings.masker),
-            Arc::clone(&self.clock),
-        );
-        holdings.turn = Some(turn.await.map_err(Stop::Turn)?);
-        Ok(resolved)
-    }
-
-    async fn workspace(&self, ticket: &Ticket, holdings: &mut Holdings) -> Result<PathBuf, Stop> {
-        match &ticket.spec.agent.workdir {
-            Workdir::Existing(path) => Ok(path.clone()),
-            Workdir::Fresh => {
-                let path = self.config.state_dir.join("workspaces").join(ticket.run_id.as_str());
-                // Noted first: a run that is cut here tidies what it may have made.
-                holdings.made_workspace = Some(path.clone());
-                let mut folder = tokio::fs::DirBuilder::new();
-                folder.recursive(true).mode(0o700);
-                folder.create(&path).await.map_err(|error| {
-                    let words = format!("failed to make the workspace {}: {error}", path.display());
-                    Failure::new(ErrorKind::Internal, words)
-                })?;
-                Ok(path)
-            }
-        }
-    }
-
-    fn tool_context(
-        &self,
-        spec: &JobSpec,
-        folder: &Path,
-        secrets: &[(String, secrecy::SecretString)],
-        holdings: &Holdings,
-    ) -> Result<ToolContext, Stop> {
-        // A fresh workspace is inside the state folder, and nothing else of that can be reached
-        // from it. A folder that a job names may hold anything.
-        let mut protected = Vec::new();
-        if holdings.made_workspace.is_none() {
-            protected.extend([self.config.jobs_dir.clone(), self.config.state_dir.clone()]);
-            protected.extend(self.config.files.iter().cloned());
-        }
-        let workspace = Workspace::open(folder, &protected).map_err(|error| {
-            use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-            let words = format!("the workspace {} cannot be opened: {error}", folder.display());
-            match error.kind() {
-                NotFound | NotADirectory | PermissionDenied => invalid(words),
-                // The machine's fault (no file handles, an input error), not the job's.
-                _ => Failure::new(ErrorKind::Internal, words).retryable(),
-            }
-        })?;
-        let exec_policy = ExecPolicy::from_patterns(&spec.agent.exec_allow)
-            .map_err(|error| invalid(error.to_string()))?;
-        Ok(ToolContext {
-            workspace: Arc::new(workspace),
-            household: holdings.household.clone(),
-            env: command_environment(spec, secrets, &self.config.environment),
-            exec_policy,
-            tool_timeout: spec.limits.tool_timeout,
-            stop_grace: spec.limits.stop_grace,
-        })
-    }
-
-    /// Records the attempt and arms the watchdog for its requests.
-    async fn begin_attempt(
-        &self,
-        ticket: &Ticket,
-        watchdog: &Watchdog,
-        resolved: &Resolved,
-        holdings: &mut Holdings,
-    ) -> Result<IdleWindow, Stop> {
-        let window = idle_window(IdleInput {
-            provider: resolved.timeout,
-            run: ticket.spec.limits.timeout,
-            agent: match self.config.agent.timeout {
-                AgentTimeout::Default48h => None,
-                AgentTimeout::Configured(limit) => Some(limit),
-                AgentTimeout::Unlimited => Some(Duration::MAX),
-            },
-            trigger: ticket.trigger,
-            locality: resolved.locality,
-        });
-        let attempt = AttemptStart {
-            n: 1,
-            model: ticket.spec.agent.model.to_string(),
-            idle_window: window.window,
-            idle_rule: window.rule.as_str(),
-        };
-        let now = to_millis(self.clock.wall());
-        self.store.start_attempt(&ticket.run_id, attempt, now).await?;
-        holdings.attempt =
-            Some(Attempt { n: 1, started: self.clock.monotonic(), price: resolved.price });
-        watchdog.set_request_limits(RunLimits {
-            idle: window.window,
-            first_token: resolved.first_token_timeout,
-            provider: resolved.timeout,
-            ..RunLimits::default()
-        });
-        Ok(window)
-    }
-
-    /// The limits that a run has from its start (semantics §2).
-    fn run_limits(&self, ticket: &Ticket) -> RunLimits {
-        let deadline = match ticket.spec.limits.timeout {
-            RunTimeout::After(limit) => Some(limit),
-            RunTimeout::Unlimited => None,
-            RunTimeout::Unset => Some(self.config.run_ceiling()),
-        };
-        let (least, most) = (Duration::from_secs(1), Duration::from_secs(60));
-        let pre_execution = deadline.map_or(most, |limit| (limit / 2).clamp(least, most));
-        RunLimits { deadline, pre_execution: Some(pre_execution), ..RunLimits::default() }
     }
 
     /// Closes the row of a run whose driving itself panicked: a fault of ours, but no run stays
@@ -431,112 +218,10 @@ fn stop_grace(spec: &JobSpec, outcome: &Outcome) -> Duration {
     }
 }
 
-/// The outcome of work that stopped without an answer.
-fn ended(stop: Stop, watchdog: &Watchdog, holdings: &mut Holdings) -> Outcome {
-    let partial = holdings.turn.as_ref().and_then(Turn::partial_text);
-    let masked = |text: &str| holdings.masker.mask(text).into_owned();
-    match stop {
-        Stop::Tripped(tripped) => {
-            let phase = watchdog.phase();
-            if phase == Some(Phase::ModelCall) {
-                holdings.stream = ModelStream::Cut;
-            }
-            Outcome::ended(tripped.failure(phase), partial)
-        }
-        Stop::Turn(end) => {
-            let mut failure = turn_failure(&end);
-            failure.message = masked(&failure.message);
-            failure.phase = failure.phase.or(watchdog.phase());
-            let partial = match &end {
-                TurnEnd::Fault(fault) => Some(masked(&fault.partial_text)),
-                _ => partial,
-            };
-            Outcome::ended(failure, partial)
-        }
-        Stop::Failed(mut failure) => {
-            failure.message = masked(&failure.message);
-            failure.phase = failure.phase.or(watchdog.phase());
-            Outcome::ended(failure, partial)
-        }
-    }
-}
-
 fn lifecycle_start(ticket: &Ticket) -> Map<String, Value> {
     let mut data = Map::new();
     data.insert("job".into(), ticket.spec.id.as_str().into());
     data.insert("trigger".into(), ticket.trigger.as_str().into());
     data.insert("model".into(), ticket.spec.agent.model.to_string().into());
     data
-}
-
-async fn read_prompt(path: &Path) -> Result<String, Failure> {
-    let named = path.to_owned();
-    let read = tokio::task::spawn_blocking(move || read_text(&named, FILE_BYTES_MAX));
-    let text = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-    text.map_err(|error| invalid(format!("failed to read the prompt {}: {error}", path.display())))
-}
-
-fn read_secrets(
-    spec: &JobSpec,
-    environment: &Environment,
-) -> Result<Vec<(String, secrecy::SecretString)>, Failure> {
-    let read = |(name, source): (&String, &SecretSource)| {
-        let value = source
-            .read(environment)
-            .map_err(|error| invalid(format!("secret `{name}`: {error}")))?;
-        Ok((name.clone(), value))
-    };
-    spec.env.secret.iter().map(read).collect()
-}
-
-/// What the job's commands see: the base, what the job passes on and sets, its secrets.
-fn command_environment(
-    spec: &JobSpec,
-    secrets: &[(String, secrecy::SecretString)],
-    ours: &Environment,
-) -> Vec<(String, String)> {
-    use secrecy::ExposeSecret as _;
-    let mut environment = base_environment();
-    let passed = spec.env.pass.iter().filter_map(|name| Some((name.clone(), ours.get(name)?)));
-    environment.extend(passed);
-    environment.extend(spec.env.set.iter().map(|(name, value)| (name.clone(), value.clone())));
-    environment.extend(
-        secrets.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned())),
-    );
-    environment
-}
-
-fn invalid(message: String) -> Failure {
-    Failure::new(ErrorKind::Validation, message)
-}
-
-fn unusable(error: &ModelError) -> Failure {
-    invalid(error.to_string())
-}
-
-fn internal(panic: &Box<dyn std::any::Any + Send>) -> Failure {
-    let words = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("no message");
-    tracing::error!(panic = words, "the run's code panicked");
-    Failure::new(ErrorKind::Internal, format!("a fault in punctual itself: {words}"))
-}
-
-fn turn_failure(end: &TurnEnd) -> Failure {
-    let words = end.to_string();
-    match end {
-        TurnEnd::Fault(fault) => Failure::from(fault),
-        TurnEnd::TruncatedReply => Failure::new(ErrorKind::TruncatedReply, words),
-        TurnEnd::ContentFilter => Failure::new(ErrorKind::ContentFilter, words),
-        TurnEnd::ToolLoop { .. } => Failure::new(ErrorKind::ToolLoop, words).in_phase(Phase::Tool),
-        TurnEnd::TurnLimit(_) => {
-            Failure::new(ErrorKind::TurnLimit, words).by_limit(Limit::Turns, None)
-        }
-        TurnEnd::Tokens { .. } => {
-            Failure::new(ErrorKind::Budget, words).by_limit(Limit::Budget, None)
-        }
-        TurnEnd::Transcript(_) => Failure::new(ErrorKind::Internal, words),
-    }
 }

@@ -68,3 +68,22 @@ pub enum StoreError {
     #[error("{0}")]
     Query(String),
 }
+
+impl StoreError {
+    /// Whether another process's lock was in the way.
+    pub(super) fn is_busy(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked};
+        match self {
+            Self::Open { source, .. } | Self::Migrate { source, .. } | Self::Sql(source) => {
+                matches!(source.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked))
+            }
+            Self::Newer { .. }
+            | Self::Commit(_)
+            | Self::Stopped
+            | Self::Missing(_)
+            | Self::Unreachable { .. }
+            | Self::Foreign(_)
+            | Self::Query(_) => false,
+        }
+    }
+}

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error::StoreError;
 use super::migrate;
+use crate::clock::{Clock as _, SystemClock};
 
 /// Requests in one commit. More would lengthen the wait of the first without saving syncs that
 /// matter: at this size a sync is already shared by hundreds of rows.
@@ -24,6 +25,9 @@ const QUEUE_MAX: usize = 4096;
 
 /// How long SQLite itself waits for another process's lock before the thread asks again.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How soon an opening that met a lock is tried again.
+const OPEN_AGAIN: Duration = Duration::from_millis(20);
 
 type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 type Work = Box<dyn FnOnce(&Connection) -> Answer + Send>;
@@ -96,8 +100,21 @@ impl Writer {
     }
 }
 
-/// Opens the database for writing, with the settings every writer needs.
+/// Opens the database for writing. A process that is just closing it holds it for itself for a
+/// moment, and not every step of an opening waits for that by itself: the whole is tried again.
 pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let give_up_at = SystemClock.monotonic() + BUSY_TIMEOUT;
+    loop {
+        match connect_once(path) {
+            Err(error) if error.is_busy() && SystemClock.monotonic() < give_up_at => {
+                std::thread::sleep(OPEN_AGAIN);
+            }
+            result => return result,
+        }
+    }
+}
+
+fn connect_once(path: &Path) -> Result<Connection, StoreError> {
     let failed = |source| StoreError::Open { path: path.to_owned(), source };
     let mut db = Connection::open_with_flags(
         path,

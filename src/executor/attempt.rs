@@ -1,0 +1,66 @@
+//! A model attempt: its row, its window, its limits.
+
+use std::time::Duration;
+
+use super::holdings::{Attempt, Holdings};
+use super::idle_window::{IdleInput, IdleWindow, idle_window};
+use super::models::Resolved;
+use super::run::{Executor, Ticket};
+use super::stop::Stop;
+use super::watchdog::{RunLimits, Watchdog};
+use crate::clock::to_millis;
+use crate::config::AgentTimeout;
+use crate::job::RunTimeout;
+use crate::store::AttemptStart;
+
+impl Executor {
+    /// Records the attempt and arms the watchdog for its requests.
+    pub(super) async fn begin_attempt(
+        &self,
+        ticket: &Ticket,
+        watchdog: &Watchdog,
+        resolved: &Resolved,
+        holdings: &mut Holdings,
+    ) -> Result<IdleWindow, Stop> {
+        let window = idle_window(IdleInput {
+            provider: resolved.timeout,
+            run: ticket.spec.limits.timeout,
+            agent: match self.config.agent.timeout {
+                AgentTimeout::Default48h => None,
+                AgentTimeout::Configured(limit) => Some(limit),
+                AgentTimeout::Unlimited => Some(Duration::MAX),
+            },
+            trigger: ticket.trigger,
+            locality: resolved.locality,
+        });
+        let attempt = AttemptStart {
+            n: 1,
+            model: ticket.spec.agent.model.to_string(),
+            idle_window: window.window,
+            idle_rule: window.rule.as_str(),
+        };
+        let now = to_millis(self.clock.wall());
+        self.store.start_attempt(&ticket.run_id, attempt, now).await?;
+        holdings.attempt =
+            Some(Attempt { n: 1, started: self.clock.monotonic(), price: resolved.price });
+        watchdog.set_request_limits(RunLimits {
+            idle: window.window,
+            first_token: resolved.first_token_timeout,
+            provider: resolved.timeout,
+            ..RunLimits::default()
+        });
+        Ok(window)
+    }
+
+    /// The limits that a run has from its start (semantics §2).
+    pub(super) fn run_limits(&self, ticket: &Ticket) -> RunLimits {
+        let deadline = match ticket.spec.limits.timeout {
+            RunTimeout::After(limit) => Some(limit),
+            RunTimeout::Unlimited => None,
+            RunTimeout::Unset => Some(self.config.run_ceiling()),
+        };
+        let (least, most) = (Duration::from_secs(1), Duration::from_secs(60));
+        let pre_execution = deadline.map_or(most, |limit| (limit / 2).clamp(least, most));
+        RunLimits { deadline, pre_execution: Some(pre_execution), ..RunLimits::default() }
+    }
+}

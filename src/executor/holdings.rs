@@ -1,0 +1,44 @@
+//! What a run takes hold of, so that it can be given back however the run ends.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::cleanup::ModelStream;
+use super::lanes::Permits;
+use crate::config::Price;
+use crate::job::Masker;
+use crate::process::Household;
+use crate::turn::Turn;
+
+/// What a run has taken hold of, and must give back however it ends.
+pub(super) struct Holdings {
+    pub(super) household: Household,
+    pub(super) masker: Arc<Masker>,
+    pub(super) permits: Option<Permits>,
+    pub(super) made_workspace: Option<PathBuf>,
+    pub(super) turn: Option<Turn>,
+    pub(super) attempt: Option<Attempt>,
+    pub(super) stream: ModelStream,
+}
+
+/// The model attempt that goes on.
+pub(super) struct Attempt {
+    pub(super) n: u32,
+    pub(super) started: tokio::time::Instant,
+    pub(super) price: Option<Price>,
+}
+
+impl Holdings {
+    /// Nothing but an empty household yet.
+    pub(super) fn new(household: Household) -> Self {
+        Self {
+            household,
+            masker: Arc::default(),
+            permits: None,
+            made_workspace: None,
+            turn: None,
+            attempt: None,
+            stream: ModelStream::Ended,
+        }
+    }
+}

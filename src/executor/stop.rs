@@ -1,0 +1,103 @@
+//! Why a run's work stopped without an answer, and the outcome that it means.
+
+use super::cleanup::ModelStream;
+use super::holdings::Holdings;
+use super::models::ModelError;
+use super::watchdog::{Tripped, Watchdog};
+use crate::run::{ErrorKind, Failure, Limit, Outcome, Phase};
+use crate::store::StoreError;
+use crate::turn::{Turn, TurnEnd};
+
+/// Why the work stopped without an answer.
+pub(super) enum Stop {
+    Tripped(Tripped),
+    Turn(TurnEnd),
+    Failed(Failure),
+}
+
+impl From<Tripped> for Stop {
+    fn from(tripped: Tripped) -> Self {
+        Self::Tripped(tripped)
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(Failure::new(ErrorKind::Internal, format!("the ledger: {error}")))
+    }
+}
+
+/// The outcome of work that stopped without an answer.
+pub(super) fn ended(stop: Stop, watchdog: &Watchdog, holdings: &mut Holdings) -> Outcome {
+    let partial = holdings.turn.as_ref().and_then(Turn::partial_text);
+    let masked = |text: &str| holdings.masker.mask(text).into_owned();
+    match stop {
+        Stop::Tripped(tripped) => {
+            let phase = watchdog.phase();
+            if phase == Some(Phase::ModelCall) {
+                holdings.stream = ModelStream::Cut;
+            }
+            Outcome::ended(tripped.failure(phase), partial)
+        }
+        Stop::Turn(end) => {
+            let mut failure = turn_failure(&end);
+            failure.message = masked(&failure.message);
+            failure.phase = failure.phase.or(watchdog.phase());
+            let partial = match &end {
+                TurnEnd::Fault(fault) => Some(masked(&fault.partial_text)),
+                _ => partial,
+            };
+            Outcome::ended(failure, partial)
+        }
+        Stop::Failed(mut failure) => {
+            failure.message = masked(&failure.message);
+            failure.phase = failure.phase.or(watchdog.phase());
+            Outcome::ended(failure, partial)
+        }
+    }
+}
+
+/// A definition that cannot be run as it is.
+pub(super) fn invalid(message: String) -> Failure {
+    Failure::new(ErrorKind::Validation, message)
+}
+
+impl From<ModelError> for Stop {
+    fn from(error: ModelError) -> Self {
+        invalid(error.to_string()).into()
+    }
+}
+
+/// A panic of the work: a fault of ours, and an outcome like any other.
+pub(super) fn internal(panic: &Box<dyn std::any::Any + Send>) -> Failure {
+    let words = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    tracing::error!(panic = words, "the run's code panicked");
+    Failure::new(ErrorKind::Internal, format!("a fault in punctual itself: {words}"))
+}
+
+fn turn_failure(end: &TurnEnd) -> Failure {
+    let words = end.to_string();
+    match end {
+        TurnEnd::Fault(fault) => Failure::from(fault),
+        TurnEnd::TruncatedReply => Failure::new(ErrorKind::TruncatedReply, words),
+        TurnEnd::ContentFilter => Failure::new(ErrorKind::ContentFilter, words),
+        TurnEnd::ToolLoop { .. } => Failure::new(ErrorKind::ToolLoop, words).in_phase(Phase::Tool),
+        TurnEnd::TurnLimit(_) => {
+            Failure::new(ErrorKind::TurnLimit, words).by_limit(Limit::Turns, None)
+        }
+        TurnEnd::Tokens { .. } => {
+            Failure::new(ErrorKind::Budget, words).by_limit(Limit::Budget, None)
+        }
+        TurnEnd::Transcript(_) => Failure::new(ErrorKind::Internal, words),
+    }
+}
