@@ -2,25 +2,19 @@
 
 use std::io::Read as _;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::parameters::{definition, parse};
-use super::tool::{Arguments, Refusal, Tool, ToolContext, ToolOutcome, on_files};
+use super::file_tool::FileTool;
+use super::tool::Refusal;
 use super::workspace::Workspace;
-use crate::provider::ToolDefinition;
 
 /// The largest file that can be edited: it is held in memory.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Replaces one piece of a file.
-pub(super) struct Edit;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Parameters {
+pub(super) struct Parameters {
     /// A file, relative to the workspace.
     path: String,
     /// The text to replace; it must occur exactly once.
@@ -29,25 +23,9 @@ struct Parameters {
     new: String,
 }
 
-impl Tool for Edit {
-    fn definition(&self) -> ToolDefinition {
-        definition::<Parameters>("edit", "Replace one piece of text in a file.")
-    }
-
-    fn call<'a>(
-        &'a self,
-        arguments: Arguments,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, ToolOutcome> {
-        async move {
-            match parse::<Parameters>("edit", arguments) {
-                Ok(parameters) => on_files(context, move |files| edit(files, &parameters)).await,
-                Err(refusal) => refusal.into(),
-            }
-        }
-        .boxed()
-    }
-}
+/// Replaces one piece of a file.
+pub(super) const TOOL: FileTool<Parameters> =
+    FileTool { name: "edit", description: "Replace one piece of text in a file.", act: edit };
 
 fn edit(files: &Workspace, parameters: &Parameters) -> Result<String, Refusal> {
     let Parameters { path, old, new } = parameters;

@@ -3,17 +3,14 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use ignore::WalkBuilder;
 use regex::bytes::{Regex, RegexBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::parameters::{definition, parse};
-use super::tool::{Arguments, Refusal, Tool, ToolContext, ToolOutcome, on_files};
+use super::file_tool::FileTool;
+use super::tool::Refusal;
 use super::workspace::Workspace;
-use crate::provider::ToolDefinition;
 
 /// How many lines are shown.
 const MATCHES_MAX: usize = 200;
@@ -31,39 +28,21 @@ const FILES_MAX: usize = 50_000;
 /// How large a compiled pattern may be.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
-/// Searches files.
-pub(super) struct Grep;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Parameters {
+pub(super) struct Parameters {
     /// A regular expression, matched line by line.
     pattern: String,
     /// A file or folder, relative to the workspace; all of it by default.
     path: Option<String>,
 }
 
-impl Tool for Grep {
-    fn definition(&self) -> ToolDefinition {
-        let description =
-            "Search text files for lines that match. Hidden and ignored files are left out.";
-        definition::<Parameters>("grep", description)
-    }
-
-    fn call<'a>(
-        &'a self,
-        arguments: Arguments,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, ToolOutcome> {
-        async move {
-            match parse::<Parameters>("grep", arguments) {
-                Ok(parameters) => on_files(context, move |files| grep(files, &parameters)).await,
-                Err(refusal) => refusal.into(),
-            }
-        }
-        .boxed()
-    }
-}
+/// Searches files.
+pub(super) const TOOL: FileTool<Parameters> = FileTool {
+    name: "grep",
+    description: "Search text files for lines that match. Hidden and ignored files are left out.",
+    act: grep,
+};
 
 fn grep(files: &Workspace, parameters: &Parameters) -> Result<String, Refusal> {
     let pattern = RegexBuilder::new(&parameters.pattern)

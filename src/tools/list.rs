@@ -1,15 +1,12 @@
 //! `list {path}`: what is in a folder.
 
 use cap_std::fs::DirEntry;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::parameters::{definition, parse};
-use super::tool::{Arguments, Refusal, Tool, ToolContext, ToolOutcome, on_files};
+use super::file_tool::FileTool;
+use super::tool::Refusal;
 use super::workspace::Workspace;
-use crate::provider::ToolDefinition;
 
 /// How many entries are shown.
 const SHOWN_MAX: usize = 1000;
@@ -17,38 +14,21 @@ const SHOWN_MAX: usize = 1000;
 /// How many are looked at: they are sorted in memory.
 const SEEN_MAX: usize = 100_000;
 
-/// Lists a folder.
-pub(super) struct List;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Parameters {
+pub(super) struct Parameters {
     /// A folder, relative to the workspace; `.` is the workspace itself.
     path: String,
 }
 
-impl Tool for List {
-    fn definition(&self) -> ToolDefinition {
-        let description = "List a folder: folders end with `/`, links with `@`, files have a size.";
-        definition::<Parameters>("list", description)
-    }
+/// Lists a folder.
+pub(super) const TOOL: FileTool<Parameters> = FileTool {
+    name: "list",
+    description: "List a folder: folders end with `/`, links with `@`, files have a size.",
+    act: list,
+};
 
-    fn call<'a>(
-        &'a self,
-        arguments: Arguments,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, ToolOutcome> {
-        async move {
-            match parse::<Parameters>("list", arguments) {
-                Ok(Parameters { path }) => on_files(context, move |files| list(files, &path)).await,
-                Err(refusal) => refusal.into(),
-            }
-        }
-        .boxed()
-    }
-}
-
-fn list(files: &Workspace, path: &str) -> Result<String, Refusal> {
+fn list(files: &Workspace, Parameters { path }: &Parameters) -> Result<String, Refusal> {
     let entries = files.read_dir(path)?.take(SEEN_MAX);
     let mut lines: Vec<String> = entries.flatten().map(|entry| line(&entry)).collect();
     if lines.is_empty() {

@@ -12,6 +12,7 @@ mod command_line;
 mod edit;
 mod exec;
 mod exec_policy;
+mod file_tool;
 mod grep;
 mod list;
 mod parameters;

@@ -2,15 +2,12 @@
 
 use std::io::{self, BufRead, BufReader};
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::parameters::{definition, parse};
-use super::tool::{Arguments, Refusal, Tool, ToolContext, ToolOutcome, on_files};
+use super::file_tool::FileTool;
+use super::tool::Refusal;
 use super::workspace::Workspace;
-use crate::provider::ToolDefinition;
 
 /// The most that one call gives.
 const PAGE_BYTES_MAX: usize = 64 * 1024;
@@ -18,12 +15,9 @@ const PAGE_BYTES_MAX: usize = 64 * 1024;
 /// How far into a file the lines are counted.
 const SCAN_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Reads a text file.
-pub(super) struct Read;
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Parameters {
+pub(super) struct Parameters {
     /// A file, relative to the workspace.
     path: String,
     /// The first line to read; 1 is the start of the file.
@@ -32,25 +26,9 @@ struct Parameters {
     limit: Option<u64>,
 }
 
-impl Tool for Read {
-    fn definition(&self) -> ToolDefinition {
-        definition::<Parameters>("read", "Read a text file, or some of its lines.")
-    }
-
-    fn call<'a>(
-        &'a self,
-        arguments: Arguments,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, ToolOutcome> {
-        async move {
-            match parse::<Parameters>("read", arguments) {
-                Ok(parameters) => on_files(context, move |files| read(files, &parameters)).await,
-                Err(refusal) => refusal.into(),
-            }
-        }
-        .boxed()
-    }
-}
+/// Reads a text file.
+pub(super) const TOOL: FileTool<Parameters> =
+    FileTool { name: "read", description: "Read a text file, or some of its lines.", act: read };
 
 fn read(files: &Workspace, parameters: &Parameters) -> Result<String, Refusal> {
     let path = &parameters.path;

@@ -6,13 +6,9 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tokio::time::timeout;
 
-use super::edit::Edit;
 use super::exec::Exec;
-use super::grep::Grep;
-use super::list::List;
-use super::read::Read;
 use super::tool::{Tool, ToolContext, ToolOutcome, Verdict};
-use super::write::Write;
+use super::{edit, grep, list, read, write};
 use crate::provider::{ToolCall, ToolDefinition};
 
 /// The most that any tool may give a model at once; the native ones stay below it.
@@ -57,11 +53,11 @@ impl ToolSet {
         let mut set = Self::default();
         for name in names.iter().map(AsRef::as_ref) {
             let tool: Arc<dyn Tool> = match name {
-                "read" => Arc::new(Read),
-                "write" => Arc::new(Write),
-                "edit" => Arc::new(Edit),
-                "list" => Arc::new(List),
-                "grep" => Arc::new(Grep),
+                "read" => Arc::new(read::TOOL),
+                "write" => Arc::new(write::TOOL),
+                "edit" => Arc::new(edit::TOOL),
+                "list" => Arc::new(list::TOOL),
+                "grep" => Arc::new(grep::TOOL),
                 "exec" => Arc::new(Exec),
                 _ => return Err(UnknownTool { name: name.to_owned(), nearest: nearest(name) }),
             };

@@ -103,16 +103,3 @@ impl From<Refusal> for ToolOutcome {
         }
     }
 }
-
-/// Does blocking work on files away from the loop that keeps the limits.
-pub(super) async fn on_files<F>(context: &ToolContext, work: F) -> ToolOutcome
-where
-    F: FnOnce(&Workspace) -> Result<String, Refusal> + Send + 'static,
-{
-    let workspace = Arc::clone(&context.workspace);
-    match tokio::task::spawn_blocking(move || work(&workspace)).await {
-        Ok(Ok(text)) => ToolOutcome::new(Verdict::Ok, text),
-        Ok(Err(refusal)) => refusal.into(),
-        Err(_) => ToolOutcome::new(Verdict::Error, "the tool itself failed"),
-    }
-}
