@@ -236,7 +236,8 @@ async fn what_a_dead_process_left_open_is_closed_once() {
     drop(first);
 
     let second = store(dir.path()).await;
-    let recovered = second.recover(at("2026-11-30T09:05:00Z")).await.unwrap();
+    let recovered =
+        second.close_open_runs(ErrorKind::Interrupted, at("2026-11-30T09:05:00Z")).await.unwrap();
     assert_eq!(recovered, Recovered { finished: 1, interrupted: 1 });
     let reader = second.reader().unwrap();
     let interrupted = reader.run(unfinished.as_str()).unwrap().unwrap();
@@ -249,7 +250,10 @@ async fn what_a_dead_process_left_open_is_closed_once() {
         ("succeeded", Some("all good"))
     );
     // Doing it again changes nothing.
-    assert_eq!(second.recover(at("2026-11-30T10:00:00Z")).await.unwrap(), Recovered::default());
+    assert_eq!(
+        second.close_open_runs(ErrorKind::Interrupted, at("2026-11-30T10:00:00Z")).await.unwrap(),
+        Recovered::default()
+    );
     assert_eq!(second.reader().unwrap().run("run1").unwrap().unwrap(), interrupted);
 }
 

@@ -109,7 +109,11 @@ impl Live {
             Show::Nothing => {}
             Show::Alone if self.bar.is_hidden() => output::note(&words),
             Show::Alone => self.bar.println(words),
-            Show::Among(voice) => voice.say(&format!("  {:<20} {words}", self.job)),
+            Show::Among(voice) => {
+                for line in words.lines() {
+                    voice.say(&format!("  {:<20} {line}", self.job));
+                }
+            }
         }
     }
 

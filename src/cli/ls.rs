@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::context::{Context, now};
 use super::output::{self, Done, first_line, local, table};
+use super::running;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::job::{JobSpec, Problem};
@@ -21,6 +22,7 @@ pub(super) struct Args {
 
 pub(super) fn ls(context: &Context, args: &Args) -> Done {
     let (config, jobs) = context.jobs()?;
+    running::warn_if_stale(&config, &jobs);
     let known: HashMap<String, JobSummary> = match Context::history(&config)? {
         Some(reader) => reader.jobs()?.into_iter().map(|it| (it.job.clone(), it)).collect(),
         None => HashMap::new(),

@@ -16,6 +16,7 @@ mod next;
 mod output;
 mod query;
 mod run;
+mod running;
 mod runs;
 mod schema;
 mod serve;
@@ -126,7 +127,12 @@ const NOT_YET: &[&str] = &[
 pub fn main() -> ExitCode {
     crate::provider::install_crypto();
     let cli = Cli::parse();
-    let level = if matches!(cli.verb, Verb::Serve(_)) { "info" } else { "warn" };
+    let level = match cli.verb {
+        Verb::Serve(_) => "info",
+        // It tells by itself how its run ended.
+        Verb::Run(_) => "error",
+        _ => "warn",
+    };
     let (voice, _flushed_at_the_end) = Voice::of_stderr();
     output::start_logging(&voice, cli.log_format, level);
     let context = match Context::new(cli.config, cli.state_dir, cli.log_format, voice) {

@@ -7,6 +7,7 @@ use super::context::{Context, now};
 use super::ls;
 use super::output::{self, Done, Failed, local};
 use crate::clock::rfc3339;
+use crate::schedule::{Zone, parse_at};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -15,9 +16,9 @@ pub(super) struct Args {
     /// How many due times
     #[arg(short, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     n: u16,
-    /// After this time (RFC 3339) instead of now
+    /// After this time instead of now: a date or a time in the job's zone, or RFC 3339
     #[arg(long, value_name = "TIME")]
-    from: Option<Timestamp>,
+    from: Option<String>,
     /// Print for programs
     #[arg(long)]
     json: bool,
@@ -39,7 +40,7 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
     };
     let schedule = ls::schedule(spec, known.as_ref());
     let zone = schedule.as_ref().and_then(|it| it.zone()).unwrap_or(&config.timezone).clone();
-    let from = args.from.unwrap_or_else(now);
+    let from = args.from.as_deref().map_or_else(|| Ok(now()), |text| instant(text, &zone))?;
     let dues: Vec<_> = schedule
         .iter()
         .flat_map(|schedule| schedule.upcoming(from).take(usize::from(args.n)))
@@ -67,4 +68,12 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
         output::say(&format!("{}  {}{note}", local(due.at, zone.rules()), zone.name()))?;
     }
     Ok(std::process::ExitCode::SUCCESS)
+}
+
+/// A date is its first instant.
+fn instant(text: &str, zone: &Zone) -> Result<Timestamp, Failed> {
+    let midnight = format!("{text}T00:00");
+    parse_at(text, zone)
+        .or_else(|error| parse_at(&midnight, zone).map_err(|_| error))
+        .map_err(|error| Failed::usage(format!("--from `{text}`: {error}")))
 }

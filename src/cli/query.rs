@@ -42,7 +42,9 @@ pub(super) fn query(context: &Context, args: &Args) -> Done {
         Format::Csv => output::say(&csv(&table)),
         Format::Table => {
             let head: Vec<_> = table.columns.iter().map(String::as_str).collect();
-            let rows = table.rows.iter().map(|row| row.iter().map(text).collect()).collect();
+            // A row is a line: the whole text is in the other formats.
+            let shown = |value: &Value| text(value).replace("\r\n", "\n").replace('\n', "↵");
+            let rows = table.rows.iter().map(|row| row.iter().map(shown).collect()).collect();
             output::say(&output::table(&head, rows))
         }
     }

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, oneshot};
+use tokio::task::JoinHandle;
 
 use super::LogFormat;
 use super::context::{Context, no_model_hint, now, report, runtime, warn};
@@ -25,6 +26,9 @@ const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// Lines of a reply that are shown; the whole of it is in the history.
 const REPLY_LINES_MAX: usize = 5;
 
+/// How long the last lines may take to be shown.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(1);
+
 /// Due times shown at the start.
 const SHOWN_MAX: usize = 20;
 
@@ -36,18 +40,17 @@ pub(super) fn serve(context: &Context, _: &Args) -> Done {
     warn(&warnings);
     let stopped = runtime()?.block_on(async {
         let daemon = open(config).await?;
-        introduce(&daemon);
+        introduce(&daemon, context);
         let listening = daemon.listen()?;
-        if context.log_format == LogFormat::Text {
-            let state_dir = daemon.config().state_dir.clone();
-            tokio::spawn(watch(daemon.events(), state_dir, context.voice.clone()));
-        }
+        let watching = Watching::start(&daemon, context);
         // On a worker, not on the thread that waits here: each wake-up of an idle daemon would
         // otherwise wake both.
-        tokio::spawn(daemon.serve(listening)).await?.map_err(Failed::from)
+        let stopped = tokio::spawn(daemon.serve(listening)).await??;
+        watching.end().await;
+        Ok::<_, Failed>(stopped)
     })?;
     Ok(match stopped {
-        Stopped::Quietly | Stopped::OutOfGrace => ExitCode::SUCCESS,
+        Stopped::Done | Stopped::OutOfGrace => ExitCode::SUCCESS,
         Stopped::AtOnce => code::CANCELLED.into(),
     })
 }
@@ -78,12 +81,16 @@ async fn open(config: Config) -> Result<Daemon, Failed> {
 }
 
 /// What will run and when.
-fn introduce(daemon: &Daemon) {
+fn introduce(daemon: &Daemon, context: &Context) {
+    let say = |words: &str| match context.log_format {
+        LogFormat::Text => note(words),
+        LogFormat::Json => tracing::info!("{words}"),
+    };
     let config = daemon.config();
     if !daemon.problems.is_empty() {
-        note(&report(&daemon.problems));
+        say(&report(&daemon.problems));
     }
-    note(&format!(
+    say(&format!(
         "punctual {} · {}, {} invalid · times in {} · time zones {} ({})",
         env!("CARGO_PKG_VERSION"),
         counted(daemon.jobs(), "job"),
@@ -93,7 +100,7 @@ fn introduce(daemon: &Daemon) {
         config.zones.origin(),
     ));
     if let Some(hint) = no_model_hint(config) {
-        note(&hint);
+        say(&hint);
     }
     let start = now();
     let mut shown = 0;
@@ -101,7 +108,7 @@ fn introduce(daemon: &Daemon) {
         let zone =
             spec.schedule.as_ref().and_then(|it| it.schedule.zone()).unwrap_or(&config.timezone);
         if shown == SHOWN_MAX {
-            note("  …");
+            say("  …");
             break;
         }
         shown += 1;
@@ -110,25 +117,58 @@ fn introduce(daemon: &Daemon) {
             Err(_) => "now: it was missed".to_owned(),
         };
         let text = spec.schedule.as_ref().map(|it| it.text.as_str()).unwrap_or_default();
-        note(&format!("  {:<20} {}  {when}  ({text})", spec.id, local(due, zone.rules())));
+        say(&format!("  {:<20} {}  {when}  ({text})", spec.id, local(due, zone.rules())));
     }
     if shown == 0 {
-        note("  no enabled job has a schedule");
+        say("  no enabled job has a schedule");
     }
 }
 
-/// Shows what runs do while they do it, and the row that each leaves.
-async fn watch(mut events: broadcast::Receiver<Arc<RunEvent>>, state_dir: PathBuf, voice: Voice) {
+/// Shows what runs do while they do it, and the row that each leaves. Log lines in JSON are for
+/// programs, which find the same in the history: then nothing is shown.
+struct Watching(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
+
+impl Watching {
+    fn start(daemon: &Daemon, context: &Context) -> Self {
+        if context.log_format == LogFormat::Json {
+            return Self(None);
+        }
+        let (ending, ended) = oneshot::channel();
+        let state_dir = daemon.config().state_dir.clone();
+        let watch = watch(daemon.events(), ended, state_dir, context.voice.clone());
+        Self(Some((ending, tokio::spawn(watch))))
+    }
+
+    /// Shows what has happened until now, and no more.
+    async fn end(self) {
+        if let Some((ending, watching)) = self.0 {
+            drop(ending);
+            // A terminal that does not take it is not waited for.
+            drop(tokio::time::timeout(LAST_WORDS_WITHIN, watching).await);
+        }
+    }
+}
+
+async fn watch(
+    mut events: broadcast::Receiver<Arc<RunEvent>>,
+    mut ended: oneshot::Receiver<()>,
+    state_dir: PathBuf,
+    voice: Voice,
+) {
     let mut runs: HashMap<RunId, Live> = HashMap::new();
     loop {
-        let event = match events.recv().await {
+        let event = tokio::select! {
+            biased;
+            event = events.recv() => event,
+            _ = &mut ended => return,
+        };
+        let event = match event {
             Ok(event) => event,
             Err(broadcast::error::RecvError::Lagged(_)) => continue,
             Err(broadcast::error::RecvError::Closed) => return,
         };
-        let live = runs
-            .entry(event.run_id.clone())
-            .or_insert_with(|| Live::start(Show::Among(voice.clone())));
+        let begin = || Live::start(Show::Among(voice.clone()));
+        let live = runs.entry(event.run_id.clone()).or_insert_with(begin);
         live.show(&event);
         if is_terminal(&event)
             && let Some(live) = runs.remove(&event.run_id)

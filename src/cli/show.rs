@@ -1,10 +1,12 @@
 //! `show JOB|RUN`: everything about one.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::context::{Context, Named, now};
 use super::ls;
-use super::output::{self, Done, Failed, local};
+use super::output::{self, Done, Failed, counted, length, local};
 use crate::config::{Config, JobSet};
 use crate::job::JobSpec;
 use crate::store::{JobSummary, Reader, RunFilter, RunRecord};
@@ -16,8 +18,8 @@ pub(super) struct Args {
     /// The job's definition with all defaults applied
     #[arg(long)]
     effective: bool,
-    /// What the model would see
-    #[arg(long)]
+    /// What the model would see; not supported yet
+    #[arg(long, hide = true)]
     prompt: bool,
     /// Print for programs
     #[arg(long)]
@@ -111,25 +113,23 @@ fn show_run(run: &RunRecord, args: &Args) -> Done {
     if args.json {
         return output::json(run);
     }
-    let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".into());
-    let millis = |ms: Option<i64>| ms.map_or("none".to_owned(), |ms| format!("{ms} ms"));
     let mut lines = vec![
         format!("run {} of {}", run.run_id, run.job),
         format!("  state     {}", run.state),
-        format!(
-            "  trigger   {}, due {}, attempt {}",
-            run.trigger,
-            or_none(&run.due_at),
-            run.attempt
-        ),
-        format!("  queued    {}", run.queued_at),
-        format!("  started   {}, late by {}", or_none(&run.started_at), millis(run.late_ms)),
-        format!("  finished  {}, took {}", or_none(&run.finished_at), millis(run.duration_ms)),
-        format!(
-            "  tools     {} calls, {} errors, {} denied",
-            run.tools.calls, run.tools.errors, run.tools.denied
-        ),
+        format!("  trigger   {}", run.trigger),
     ];
+    let mut line = |name: &str, value: Option<String>| {
+        lines.extend(value.map(|value| format!("  {name:<9} {value}")));
+    };
+    line("due", run.due_at.as_ref().map(|at| format!("{at}, attempt {}", run.attempt)));
+    line("queued", Some(run.queued_at.clone()));
+    let late = run.late_ms.map(|ms| format!(", late by {}", span(ms))).unwrap_or_default();
+    line("started", run.started_at.as_ref().map(|at| format!("{at}{late}")));
+    let took = run.duration_ms.map(|ms| format!(", took {}", span(ms))).unwrap_or_default();
+    line("finished", run.finished_at.as_ref().map(|at| format!("{at}{took}")));
+    let tools = &run.tools;
+    let calls = counted(usize::try_from(tools.calls).unwrap_or(0), "call");
+    line("tools", Some(format!("{calls}, {} failed, {} denied", tools.errors, tools.denied)));
     for attempt in &run.attempts {
         let window = attempt.idle_window_ms.map_or("off".to_owned(), |ms| format!("{ms} ms"));
         let kind = attempt.error_kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
@@ -163,4 +163,8 @@ fn show_run(run: &RunRecord, args: &Args) -> Done {
         lines.push(text.clone());
     }
     output::say(&lines.join("\n"))
+}
+
+fn span(millis: i64) -> String {
+    length(Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
 }

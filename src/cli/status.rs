@@ -2,11 +2,12 @@
 
 use serde_json::json;
 
-use super::context::{Context, no_model_hint, runtime};
+use super::context::{Context, no_model_hint};
 use super::output::{self, Done, counted, local, table};
+use super::running;
 use super::validate::unheard;
 use crate::config::{Config, JobSet};
-use crate::daemon::{Client, ControlError, Reply, Request, Status};
+use crate::daemon::Status;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -17,10 +18,11 @@ pub(super) struct Args {
 
 pub(super) fn status(context: &Context, args: &Args) -> Done {
     let (config, jobs) = context.jobs()?;
-    let running = ask(&config)?;
+    let running = running::status(&config)?;
     if args.json {
         return output::json(&json!({
             "running": running,
+            "files_changed_since": running.as_ref().map(|it| running::stale(it, &jobs).is_some()),
             "jobs": jobs.jobs.len(), "invalid": jobs.invalid.keys().collect::<Vec<_>>(),
             "state_dir": config.state_dir, "timezone": config.timezone.name(),
             "timezone_database": {
@@ -32,24 +34,12 @@ pub(super) fn status(context: &Context, args: &Args) -> Done {
     output::say(&words(&config, &jobs, running.as_deref()))
 }
 
-fn ask(config: &Config) -> Result<Option<Box<Status>>, output::Failed> {
-    let reply = runtime()?.block_on(async {
-        let mut client = Client::connect(&config.state_dir).await?;
-        client.ask(&Request::Status).await?;
-        client.next().await
-    });
-    match reply {
-        Ok(Some(Reply::Status(status))) => Ok(Some(status)),
-        Ok(_) | Err(ControlError::NotRunning) => Ok(None),
-        Err(error) => Err(output::Failed::unasked(&error)),
-    }
-}
-
 fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
     let mut lines = Vec::new();
     match running {
         Some(status) => {
             lines.push(format!("serving, pid {}, version {}", status.pid, status.version));
+            lines.extend(running::stale(status, jobs));
             if let Some(next) = &status.next {
                 lines.push(format!(
                     "next: {} at {}",

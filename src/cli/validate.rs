@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::context::{Context, report};
 use super::output::{self, Done, code, counted, note};
+use super::running;
 use crate::config::{self};
 use crate::job::{Problem, Severity};
 
@@ -18,6 +19,7 @@ pub(super) fn validate(context: &Context, args: &Args) -> Done {
     let (mut problems, jobs, invalid) = match context.load() {
         Ok((config, mut problems)) => {
             let set = config::load_jobs(&config);
+            running::warn_if_stale(&config, &set);
             problems.extend(set.problems());
             (problems, set.jobs.len(), set.invalid.len())
         }

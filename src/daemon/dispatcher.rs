@@ -11,7 +11,7 @@ use super::event::{Command, Event, Launch};
 use super::protocol::{Reply, Status, StatusNext, StatusRun, Target};
 use crate::clock::{Clock, to_millis};
 use crate::executor::{Ticket, Watchdog};
-use crate::job::{JobId, JobSpec};
+use crate::job::{JobId, JobSpec, digest};
 use crate::plan::{self, JobView, PlannedSlot, Reason};
 use crate::run::{CancelReason, RunId, SessionId, Trigger};
 use crate::schedule::Schedule;
@@ -121,6 +121,11 @@ impl Dispatcher {
     /// When each job is due next, soonest first.
     pub fn upcoming(&self) -> impl Iterator<Item = (Timestamp, &JobSpec)> {
         self.queue.iter().filter_map(|(due, job)| Some((*due, &*self.jobs.get(job)?.spec)))
+    }
+
+    /// How many runs wait or run.
+    pub fn active(&self) -> usize {
+        self.active.len()
     }
 
     /// How many jobs can run.
@@ -421,6 +426,7 @@ impl Dispatcher {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
             jobs: self.jobs.len(),
+            definitions: digest(self.jobs.values().map(|entry| &*entry.spec)),
             invalid: self.invalid.clone(),
             next: self
                 .queue

@@ -14,7 +14,7 @@ use crate::config::{Config, JobSet, load_jobs};
 use crate::executor::{Bus, Executor, Lanes, Models};
 use crate::job::{JobSpec, Problem};
 use crate::process::{ProcessId, SupervisorPath, boot_id};
-use crate::run::RunEvent;
+use crate::run::{ErrorKind, RunEvent};
 use crate::store::{JobRow, Owner, Recovered, Store, StoreError};
 
 /// A daemon that holds its state folder and has not begun to serve.
@@ -65,11 +65,15 @@ impl Daemon {
         clock: Arc<dyn Clock>,
         supervisor: SupervisorPath,
     ) -> Result<Self, OpenError> {
+        let jobs = load_jobs(&config);
+        if let Some(problem) = &jobs.folder {
+            return Err(OpenError::Jobs(Box::new(problem.clone())));
+        }
         make_folders(&config.state_dir)?;
         let lock = StateLock::acquire(&config.state_dir, kind)?;
         let store = Store::open(&config.state_dir, owner()?)?;
         let now = to_millis(clock.wall());
-        let recovered = store.recover(now).await?;
+        let recovered = store.close_open_runs(ErrorKind::Interrupted, now).await?;
         if recovered != Recovered::default() {
             tracing::warn!(
                 interrupted = recovered.interrupted,
@@ -79,10 +83,6 @@ impl Daemon {
         }
         sweep_workspaces(&config.state_dir);
 
-        let jobs = load_jobs(&config);
-        if let Some(problem) = &jobs.folder {
-            return Err(OpenError::Jobs(Box::new(problem.clone())));
-        }
         let memories = store.adopt_jobs(job_rows(&jobs), now).await?;
         let problems = jobs.problems();
         let invalid =

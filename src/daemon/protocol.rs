@@ -92,6 +92,8 @@ pub struct Status {
     pub version: String,
     /// Jobs that can run.
     pub jobs: usize,
+    /// A digest of all their definitions: other files now mean that they have changed since.
+    pub definitions: String,
     /// Files that define none, with the reason.
     pub invalid: BTreeMap<String, String>,
     /// What is due next.

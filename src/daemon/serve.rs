@@ -20,6 +20,7 @@ use super::socket;
 use crate::clock::Deadline;
 use crate::executor::Executor;
 use crate::job::JobId;
+use crate::run::ErrorKind;
 use crate::store::Recorded;
 
 /// Events that may wait. The loop takes microseconds for one; whoever has to wait here waits for
@@ -30,11 +31,14 @@ const EVENTS_MAX: usize = 1024;
 /// supervisor, and its row to the next start.
 const TIDY_AFTER_GRACE: Duration = Duration::from_secs(2);
 
+/// How long the rows of what still runs may take to be closed when it is time to leave.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+
 /// How a daemon came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
-    /// Nothing was left to do.
-    Quietly,
+    /// Nothing was left to do: every run had ended, by itself or at the end of the grace.
+    Done,
     /// The grace, or what was left of it, ran out with runs still being tidied.
     OutOfGrace,
     /// A second signal.
@@ -85,7 +89,7 @@ impl Daemon {
                 event.take().map(|event| self.dispatcher.step(event, now)).unwrap_or_default()
             {
                 if matches!(command, Command::Exit) {
-                    break 'serving Stopped::Quietly;
+                    break 'serving Stopped::Done;
                 }
                 carry_out(&executor, &sender, command);
             }
@@ -113,6 +117,9 @@ impl Daemon {
                 () = tokio::time::sleep(wait) => Some(Event::Woke),
             };
         };
+        if stopped != Stopped::Done {
+            self.close_rows().await;
+        }
         housekeeping.stop().await;
         desk.abort();
         socket::remove(&self.executor.config.state_dir);
@@ -127,6 +134,18 @@ impl Daemon {
         Ok(Listening { signals, socket: socket::listen(&self.executor.config.state_dir)? })
     }
 
+    /// Whoever leaves with runs under way says so in their rows. Their processes are ended by
+    /// their supervisors once this process is gone.
+    async fn close_rows(&self) {
+        let now = crate::clock::to_millis(self.executor.clock.wall());
+        let closed = self.executor.store.close_open_runs(ErrorKind::Shutdown, now);
+        match tokio::time::timeout(CLOSE_WITHIN, closed).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::error!(%error, "could not close the rows of what still ran"),
+            Err(_) => tracing::error!("the database took too long: the next start closes the rows"),
+        }
+    }
+
     /// The first signal begins the grace; `None` for the second.
     fn on_signal(&self, stop: &mut Stop) -> Option<Event> {
         match stop {
@@ -136,7 +155,8 @@ impl Daemon {
                     Scheduling::On => self.executor.config.scheduler.shutdown_grace,
                     Scheduling::Off => Duration::ZERO,
                 };
-                tracing::info!(grace = %humantime::format_duration(grace), "stopping");
+                let runs = self.dispatcher.active();
+                tracing::info!(grace = %humantime::format_duration(grace), runs, "stopping");
                 *stop = Stop::Grace(self.in_from_now(grace));
                 Some(Event::Stop)
             }

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 
 use super::keys::{Key, Kind, Support, json};
 use super::parse::Read;
-use super::spec::{Prompt, Workdir};
+use super::spec::{JobSpec, Prompt, Workdir};
 use super::table::JOB;
 use super::tree::Node;
 
@@ -35,12 +35,25 @@ pub(super) fn definition(node: &Node, read: &Read) -> Value {
 
 /// SHA-256 of a definition, in hex.
 pub(super) fn hash(definition: &Value) -> String {
-    use std::fmt::Write;
     // Whether a value was written or is a default must not matter, nor where it was inserted.
     let mut sorted = definition.clone();
     sorted.sort_all_objects();
-    let digest = Sha256::digest(sorted.to_string());
-    digest.iter().fold(String::with_capacity(64), |mut hex, byte| {
+    hex(&Sha256::digest(sorted.to_string()))
+}
+
+/// SHA-256 over all definitions, in hex: two sets of files with the same one mean the same.
+pub fn digest<'a>(jobs: impl IntoIterator<Item = &'a JobSpec>) -> String {
+    let mut all = Sha256::new();
+    for job in jobs {
+        all.update(job.id.as_str());
+        all.update(&job.definition_hash);
+    }
+    hex(&all.finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(64), |mut hex, byte| {
         write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
         hex
     })

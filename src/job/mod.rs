@@ -28,6 +28,7 @@ mod spec;
 pub(crate) mod table;
 pub(crate) mod tree;
 
+pub use effective::digest;
 pub use file::{FILE_BYTES_MAX, read_bytes, read_text};
 pub use id::JobId;
 pub use keys::nearest;

@@ -11,8 +11,8 @@ use super::source::Source;
 /// The variables of every run, beside `vars.x`.
 pub const PROMPT_VARIABLES: &[&str] = &["due_at", "slot.start", "slot.end"];
 const LATER_ROOTS: &[&str] = &["gate", "previous", "jobs"];
-/// A template can ask whether a variable is defined, so a name that is not is no certain failure.
-const UNKNOWN_VARIABLE: Severity = Severity::Warning;
+/// A run would fail on it: an undefined variable is an error there, never an empty text.
+const UNKNOWN_VARIABLE: Severity = Severity::Error;
 
 /// Where a prompt is written.
 pub(super) struct Written<'a> {

@@ -1,7 +1,7 @@
-//! What a dead process left open, closed.
+//! Open rows, closed: those that a dead process left, and those of a process that leaves at once.
 //!
-//! Called by whoever holds the state folder's lock, before anything else: under that lock no
-//! living process drives a run, so every open row belongs to a dead one.
+//! Called by whoever holds the state folder's lock, before anything else or as its last act: under
+//! that lock no other living process drives a run.
 
 use jiff::Timestamp;
 use rusqlite::params;
@@ -11,7 +11,7 @@ use super::{Store, instant};
 use crate::run::{ErrorKind, Failure, Outcome, RunId, State, Work};
 use crate::store::runs::set_work;
 
-/// What [`Store::recover`] did.
+/// What [`Store::close_open_runs`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Rows whose work had ended: finished from what was stored.
@@ -21,8 +21,14 @@ pub struct Recovered {
 }
 
 impl Store {
-    /// Closes every open row. Doing it again changes nothing.
-    pub async fn recover(&self, now: Timestamp) -> Result<Recovered, StoreError> {
+    /// Closes every open row: from its stored result if there is one, else as interrupted for the
+    /// reason `why` (`interrupted`: the process died; `shutdown`: it leaves). Doing it again
+    /// changes nothing.
+    pub async fn close_open_runs(
+        &self,
+        why: ErrorKind,
+        now: Timestamp,
+    ) -> Result<Recovered, StoreError> {
         self.writer
             .transaction(move |db| {
                 let mut recovered = Recovered::default();
@@ -39,11 +45,11 @@ impl Store {
                         recovered.finished += 1;
                     } else {
                         recovered.interrupted += 1;
-                        set_work(db, &run_id, &interrupted(&state))?;
+                        set_work(db, &run_id, &interrupted(why, &state))?;
                         db.execute(
-                            "UPDATE attempts SET state = 'interrupted', error_kind = 'interrupted'
+                            "UPDATE attempts SET state = 'interrupted', error_kind = ?2
                              WHERE run_id = ?1 AND state = 'running'",
-                            [run_id.as_str()],
+                            params![run_id.as_str(), why.as_str()],
                         )?;
                     }
                     db.execute(
@@ -59,14 +65,15 @@ impl Store {
     }
 }
 
-fn interrupted(state: &str) -> Work {
-    let words = if state == State::Queued.as_str() {
-        "the process that had queued it died before it started"
-    } else {
-        "the process that ran it died"
+fn interrupted(why: ErrorKind, state: &str) -> Work {
+    let words = match (why, state == State::Queued.as_str()) {
+        (ErrorKind::Shutdown, true) => "punctual was stopped before it started",
+        (ErrorKind::Shutdown, false) => "punctual was stopped at once",
+        (_, true) => "the process that had queued it died before it started",
+        (_, false) => "the process that ran it died",
     };
     Work {
-        outcome: Outcome::ended(Failure::new(ErrorKind::Interrupted, words), None),
+        outcome: Outcome::ended(Failure::new(why, words), None),
         tool_calls: 0,
         tool_errors: 0,
         denied_calls: 0,

@@ -1,0 +1,41 @@
+//! The process that holds the state folder, asked how things are.
+
+use super::context::runtime;
+use super::output::{Failed, note};
+use crate::config::{Config, JobSet};
+use crate::daemon::{Client, ControlError, Reply, Request, Status};
+use crate::job::digest;
+
+/// How things are there; `None` if nobody holds the folder.
+pub(super) fn status(config: &Config) -> Result<Option<Box<Status>>, Failed> {
+    let reply = runtime()?.block_on(async {
+        let mut client = Client::connect(&config.state_dir).await?;
+        client.ask(&Request::Status).await?;
+        client.next().await
+    });
+    match reply {
+        Ok(Some(Reply::Status(status))) => Ok(Some(status)),
+        Ok(_) | Err(ControlError::NotRunning) => Ok(None),
+        Err(error) => Err(Failed::unasked(&error)),
+    }
+}
+
+/// What to say when the files are not what the running process goes by.
+pub(super) fn stale(running: &Status, jobs: &JobSet) -> Option<String> {
+    (running.definitions != digest(jobs.jobs.values())).then(|| {
+        format!(
+            "the job files have changed since `serve` (pid {}) read them: restart it to take them over",
+            running.pid
+        )
+    })
+}
+
+/// Says so, if there is such a process and it can be asked. What a verb came for does not fail
+/// over this.
+pub(super) fn warn_if_stale(config: &Config, jobs: &JobSet) {
+    if let Ok(Some(running)) = status(config)
+        && let Some(words) = stale(&running, jobs)
+    {
+        note(&words);
+    }
+}
