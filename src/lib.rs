@@ -18,9 +18,25 @@
 //!
 //! It runs one way; the only way back is an event to the [`daemon`]'s dispatcher.
 //!
+//! When a job is due can be asked apart from everything else:
+//!
+//! ```
+//! use punctual::schedule::{CronExpr, Fold, Gap, Schedule, ZoneChoice, Zones};
+//!
+//! let berlin = Zones::open(ZoneChoice::Bundled)?.get("Europe/Berlin")?;
+//! let half_past_two = CronExpr::parse("30 2 * * *")?;
+//! let schedule = Schedule::cron(half_past_two, berlin, Gap::Shift, Fold::Once);
+//!
+//! // On that day the clocks go from 02:00 to 03:00.
+//! let due = schedule.next_after("2027-03-28T00:00:00Z".parse()?).expect("it is due every day");
+//! assert_eq!(due.at.to_string(), "2027-03-28T01:00:00Z");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # The rooms, lowest first
 //!
-//! A room knows only rooms above it in this list.
+//! A room knows only rooms above it in this list. Where a comment names the contract, the design
+//! or a section of the semantics, it means the project's specification.
 
 #[macro_use]
 mod words;

@@ -99,6 +99,7 @@ impl Models {
                 name: wanted.model.clone(),
                 max_output_tokens: of_model
                     .and_then(|model| u32::try_from(model.max_output_tokens?).ok()),
+                context_window: of_model.and_then(|model| model.context_window),
                 provider: self.provider(&wanted.provider, config)?,
             },
             timeout: config.timeout,

@@ -18,9 +18,11 @@ use crate::tools::{ToolContext, ToolOutcome, ToolSet, Verdict};
 /// The same call with the same result, so many times in a row, is a loop.
 const REPEATS_MAX: u32 = 5;
 
-/// Tool results that enter the context are cut to this many characters, head and tail kept
-/// (semantics §7, for windows up to 100,000 tokens).
-const TOOL_RESULT_CHARS_MAX: usize = 16_000;
+/// The window of a model of which nothing is known, in tokens (semantics §7).
+const CONTEXT_WINDOW_DEFAULT: u64 = 32_768;
+
+/// Characters that a token stands for, on the average: an estimate to the safe side.
+const CHARS_PER_TOKEN: u64 = 4;
 
 /// How far a turn may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub struct Model {
     pub name: String,
     /// Upper bound of one answer in tokens.
     pub max_output_tokens: Option<u32>,
+    /// How much it can take in at once, in tokens.
+    pub context_window: Option<u64>,
     /// Where it answers.
     pub provider: Arc<dyn Provider>,
 }
@@ -155,7 +159,10 @@ impl Turn {
             self.transcript.append(&Message::Assistant(said.clone())).await?;
             self.messages.push(Message::Assistant(said));
             match completion.finish {
-                Finish::ToolCalls => self.call_tools(completion.turn, observer).await?,
+                Finish::ToolCalls => {
+                    let chars_max = tool_result_chars_max(model.context_window);
+                    self.call_tools(completion.turn, chars_max, observer).await?;
+                }
                 Finish::Stop => {
                     observer.entered(Phase::Output);
                     return Ok(std::mem::take(&mut self.streaming));
@@ -242,12 +249,13 @@ impl Turn {
     async fn call_tools(
         &mut self,
         said: AssistantTurn,
+        chars_max: usize,
         observer: &dyn Observer,
     ) -> Result<(), TurnEnd> {
         observer.entered(Phase::Tool);
         for call in said.tool_calls {
             let outcome = self.call_one(&call, observer).await;
-            let content = cut(&self.masker.mask(&outcome.content));
+            let content = cut(&self.masker.mask(&outcome.content), chars_max);
             let result = Message::ToolResult {
                 call_id: call.id.clone(),
                 name: call.name.clone(),
@@ -290,13 +298,26 @@ impl Turn {
     }
 }
 
+/// How much of a tool's result enters the context: at most 30 % of the window, and never more
+/// than a bound that grows with it (semantics §7).
+fn tool_result_chars_max(context_window: Option<u64>) -> usize {
+    let window = context_window.unwrap_or(CONTEXT_WINDOW_DEFAULT);
+    let bound = match window {
+        ..100_000 => 16_000,
+        100_000..200_000 => 32_000,
+        200_000.. => 64_000,
+    };
+    let share = window.saturating_mul(CHARS_PER_TOKEN).saturating_mul(30) / 100;
+    usize::try_from(share).unwrap_or(usize::MAX).min(bound)
+}
+
 /// `text`, or its head and tail with the cut stated.
-fn cut(text: &str) -> String {
+fn cut(text: &str, chars_max: usize) -> String {
     let length = text.chars().count();
-    if length <= TOOL_RESULT_CHARS_MAX {
+    if length <= chars_max {
         return text.to_owned();
     }
-    let half = TOOL_RESULT_CHARS_MAX / 2;
+    let half = chars_max / 2;
     let head: String = text.chars().take(half).collect();
     let tail: String = text.chars().skip(length - half).collect();
     format!("{head}\n[… {} characters cut …]\n{tail}", length - 2 * half)
@@ -309,9 +330,23 @@ mod tests {
     #[test]
     fn long_results_keep_head_and_tail_and_say_what_is_missing() {
         let text = format!("{}{}", "a".repeat(20_000), "é".repeat(20_000));
-        let short = cut(&text);
+        let short = cut(&text, 16_000);
         assert!(short.starts_with("aaa") && short.ends_with("ééé"));
         assert!(short.contains("[… 24000 characters cut …]"));
-        assert_eq!(cut("short"), "short");
+        assert_eq!(cut("short", 16_000), "short");
+    }
+
+    #[test]
+    fn the_share_of_a_result_follows_the_window() {
+        let table = [
+            (None, 16_000),
+            (Some(4_096), 4_915),
+            (Some(32_768), 16_000),
+            (Some(128_000), 32_000),
+            (Some(1_000_000), 64_000),
+        ];
+        for (window, chars) in table {
+            assert_eq!(tool_result_chars_max(window), chars, "{window:?}");
+        }
     }
 }
