@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
-use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 use super::LogFormat;
@@ -184,6 +184,9 @@ pub(super) fn on_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 
+/// Lines that a slow reader of standard error may be behind before it loses some.
+const LINES_BEHIND_MAX: usize = 4096;
+
 /// Standard error that nobody has to wait for: lines go through a bounded queue to a thread of
 /// their own, and where the reader does not keep up, or is gone, they are lost. A run must not
 /// wait for whoever watches it.
@@ -193,7 +196,10 @@ pub(super) struct Voice(NonBlocking);
 impl Voice {
     /// The voice, and what flushes it when it is dropped.
     pub(super) fn of_stderr() -> (Self, WorkerGuard) {
-        let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
+        let (writer, guard) = NonBlockingBuilder::default()
+            .buffered_lines_limit(LINES_BEHIND_MAX)
+            .thread_name("voice")
+            .finish(std::io::stderr());
         (Self(writer), guard)
     }
 

@@ -18,10 +18,6 @@ use crate::schedule::Schedule;
 use crate::store::{JobMemory, NewRun, SlotRow};
 use crate::turn::Variables;
 
-/// The wall clock is looked at this often, whatever is due: clock steps and suspends are noticed
-/// at once (design §4).
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
 /// A ledger that is ahead of the clock by more than this is worth a word: an adjustment of the
 /// clock is smaller.
 const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(60);
@@ -138,11 +134,12 @@ impl Dispatcher {
         self.invalid.len()
     }
 
-    /// How long to wait for the next event at most.
-    pub fn wait_at_most(&self, now: Timestamp) -> Duration {
-        self.queue.first().map_or(LOOK_EVERY, |(due, _)| {
-            Duration::try_from(due.duration_since(now)).unwrap_or(Duration::ZERO).min(LOOK_EVERY)
-        })
+    /// The instant at which it wants to be woken; none when nothing is started by the clock.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        match self.phase {
+            Phase::Open => self.queue.first().map(|(due, _)| *due),
+            Phase::Draining | Phase::Stopping => None,
+        }
     }
 
     /// Decides what `event` means at `now`.

@@ -15,6 +15,7 @@ mod protocol;
 mod serve;
 mod signals;
 mod socket;
+mod ticker;
 
 pub use client::{Client, ControlError};
 pub use dispatcher::{Dispatcher, JobEntry, Scheduling};

@@ -17,6 +17,7 @@ use super::open::Daemon;
 use super::protocol::Reply;
 use super::signals::{Signal, Signals};
 use super::socket;
+use super::ticker::Ticker;
 use crate::clock::Deadline;
 use crate::executor::Executor;
 use crate::job::JobId;
@@ -79,6 +80,7 @@ impl Daemon {
             lanes,
         ));
         let housekeeping = Housekeeping::start(executor.store.clone()).await;
+        let ticker = Ticker::start(Arc::clone(&executor.clock), sender.clone())?;
         let mut stop = Stop::NotAsked;
 
         // The first step decides what was missed while nobody looked.
@@ -93,7 +95,7 @@ impl Daemon {
                 }
                 carry_out(&executor, &sender, command);
             }
-            let wait = self.dispatcher.wait_at_most(self.executor.clock.wall());
+            ticker.aim(self.dispatcher.next_due());
             event = tokio::select! {
                 biased;
                 signal = signals.next() => match signal {
@@ -114,12 +116,12 @@ impl Daemon {
                     Stop::NotAsked | Stop::Tidy(_) => break Stopped::OutOfGrace,
                 },
                 event = events.recv() => event,
-                () = tokio::time::sleep(wait) => Some(Event::Woke),
             };
         };
         if stopped != Stopped::Done {
             self.close_rows().await;
         }
+        drop(ticker);
         housekeeping.stop().await;
         desk.abort();
         socket::remove(&self.executor.config.state_dir);
