@@ -1,10 +1,16 @@
 //! What the house does for itself, by the clock: a few rare jobs in UTC, each of which only asks.
 //!
 //! `tokio-cron-scheduler` drives these and nothing else: a tick may come half a second late, or
-//! not at all after a clock step, and nobody is the worse for it.
+//! not at all after a clock step, and nobody is the worse for it. It looks at its clock twice a
+//! second, so it runs only while there is something to keep in order: from the first change of the
+//! ledger to the first tick that finds none since the last.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 
 use crate::store::Store;
@@ -15,41 +21,103 @@ const CHECKPOINT: &str = "0 */5 * * * *";
 /// How long the scheduler may take to stop before it is left behind.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 
-/// The ticks, as long as they run.
-pub(super) struct Housekeeping(Option<JobScheduler>);
+/// Keeps order until it is dropped.
+pub(super) struct Housekeeping {
+    ledger: Arc<Ledger>,
+    keeping: JoinHandle<()>,
+}
+
+/// Whether there is anything to keep in order.
+#[derive(Default)]
+struct Ledger {
+    changed: AtomicBool,
+    wake: Notify,
+}
 
 impl Housekeeping {
-    /// Starts the ticks. A daemon without them is a daemon all the same.
-    pub(super) async fn start(store: Store) -> Self {
-        match Self::ticks(store).await {
-            Ok(scheduler) => Self(Some(scheduler)),
-            Err(error) => {
-                tracing::warn!(%error, "housekeeping is off");
-                Self(None)
-            }
-        }
-    }
-
-    async fn ticks(store: Store) -> Result<JobScheduler, JobSchedulerError> {
-        let scheduler = JobScheduler::new_with_channel_size(1024).await?;
-        let checkpoint = Job::new_async(CHECKPOINT, move |_, _| {
+    /// Waits for the first change.
+    pub(super) fn start(store: Store) -> Self {
+        let ledger = Arc::new(Ledger::default());
+        let keeping = tokio::spawn(keep_order(CHECKPOINT, Arc::clone(&ledger), move || {
             let store = store.clone();
-            Box::pin(async move {
+            async move {
                 if let Err(error) = store.checkpoint().await {
                     tracing::warn!(%error, "could not fold back the write-ahead log");
                 }
-            })
-        })?;
-        scheduler.add(checkpoint).await?;
-        scheduler.start().await?;
-        Ok(scheduler)
+            }
+        }));
+        Self { ledger, keeping }
     }
 
-    /// Stops the ticks.
-    pub(super) async fn stop(self) {
-        if let Some(mut scheduler) = self.0 {
-            // What it does not finish in time ends with the process.
-            drop(tokio::time::timeout(STOP_WITHIN, scheduler.shutdown()).await);
+    /// The ledger has changed.
+    pub(super) fn note_change(&self) {
+        if !self.ledger.changed.swap(true, Ordering::Relaxed) {
+            self.ledger.wake.notify_one();
+        }
+    }
+}
+
+impl Drop for Housekeeping {
+    fn drop(&mut self) {
+        self.keeping.abort();
+    }
+}
+
+/// `tidy` at each tick of `at` that finds a change.
+async fn keep_order<T: Future<Output = ()>>(at: &str, ledger: Arc<Ledger>, tidy: impl Fn() -> T) {
+    loop {
+        ledger.wake.notified().await;
+        let (tick, mut ticks) = mpsc::channel(1);
+        let mut scheduler = match start_ticks(at, tick).await {
+            Ok(scheduler) => scheduler,
+            Err(error) => {
+                // A daemon without housekeeping is a daemon all the same.
+                tracing::warn!(%error, "housekeeping is off");
+                return;
+            }
+        };
+        while ticks.recv().await.is_some() {
+            if !ledger.changed.swap(false, Ordering::Relaxed) {
+                break;
+            }
+            tidy().await;
+        }
+        // What it does not finish in time goes on without anybody listening.
+        drop(tokio::time::timeout(STOP_WITHIN, scheduler.shutdown()).await);
+    }
+}
+
+/// Ticks that each only send; one that nobody has taken yet is enough.
+async fn start_ticks(at: &str, tick: mpsc::Sender<()>) -> Result<JobScheduler, JobSchedulerError> {
+    let scheduler = JobScheduler::new_with_channel_size(1024).await?;
+    let checkpoint = Job::new(at, move |_, _| {
+        let _ = tick.try_send(());
+    })?;
+    scheduler.add(checkpoint).await?;
+    scheduler.start().await?;
+    Ok(scheduler)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn it_tidies_after_changes_rests_without_and_begins_again() {
+        let ledger = Arc::new(Ledger::default());
+        let (tidied, mut tidyings) = mpsc::channel(16);
+        let keeping = keep_order("* * * * * *", Arc::clone(&ledger), move || {
+            let tidied = tidied.clone();
+            async move { tidied.send(()).await.unwrap() }
+        });
+        let housekeeping = Housekeeping { ledger, keeping: tokio::spawn(keeping) };
+        let within = Duration::from_secs(30);
+        for _ in 0..2 {
+            housekeeping.note_change();
+            assert!(tokio::time::timeout(within, tidyings.recv()).await.is_ok(), "it tidies");
+            // Two ticks without a change: the first one sends it to rest.
+            let quiet = tokio::time::timeout(Duration::from_millis(2500), tidyings.recv());
+            assert!(quiet.await.is_err(), "nothing has changed since");
         }
     }
 }

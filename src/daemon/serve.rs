@@ -79,7 +79,7 @@ impl Daemon {
             executor.store.clone(),
             lanes,
         ));
-        let housekeeping = Housekeeping::start(executor.store.clone()).await;
+        let housekeeping = Housekeeping::start(executor.store.clone());
         let ticker = Ticker::start(Arc::clone(&executor.clock), sender.clone())?;
         let mut stop = Stop::NotAsked;
 
@@ -92,6 +92,9 @@ impl Daemon {
             {
                 if matches!(command, Command::Exit) {
                     break 'serving Stopped::Done;
+                }
+                if matches!(command, Command::Record { .. }) {
+                    housekeeping.note_change();
                 }
                 carry_out(&executor, &sender, command);
             }
@@ -121,8 +124,7 @@ impl Daemon {
         if stopped != Stopped::Done {
             self.close_rows().await;
         }
-        drop(ticker);
-        housekeeping.stop().await;
+        drop((ticker, housekeeping));
         desk.abort();
         socket::remove(&self.executor.config.state_dir);
         tracing::info!(how = ?stopped, "stopped");
