@@ -5,6 +5,10 @@
 
 #![expect(clippy::disallowed_methods, reason = "these tests start, signal and time from outside")]
 
+pub mod ledger;
+pub mod run_object;
+pub mod scenes;
+pub mod scripts;
 pub mod stub;
 
 use std::cell::Cell;

@@ -1,0 +1,65 @@
+//! Jobs and model scripts that several files of tests use.
+
+use serde_json::Value;
+
+/// Every second, without tools.
+pub const EVERY_SECOND: &str =
+    "[schedule]\ncron = \"* * * * * *\"\n[agent]\nprompt = \"go\"\ntools = []\n";
+
+/// A job without tools.
+pub const PLAIN: &str = "[agent]\nprompt = \"go\"\ntools = []\n";
+
+/// A job whose only tool is `exec`, without a bound on what it runs. `top` are keys of the job.
+pub fn by_hand(prompt: &str, top: &str, limits: &str) -> String {
+    format!(
+        "{top}\n[agent]\nprompt = \"{prompt}\"\ntools = [\"exec\"]\nexec_allow = [\"*\"]\n\
+         [limits]\n{limits}\n"
+    )
+}
+
+/// The same without anything but limits.
+pub fn exec_job(limits: &str) -> String {
+    by_hand("go", "", limits)
+}
+
+/// A model that answers at once.
+pub const FINE: &str = "[[rule]]\nstep = [{ text = \"fine\" }]\n";
+
+/// A model that keeps a tool running, for those prompts that say so.
+pub const MANY: &str = r#"
+[[rule]]
+when = { contains = "sleep", turn = 0 }
+step = [{ tool = { name = "exec", arguments = { command = "sleep 60" } } }]
+[[rule]]
+when = { contains = "stubborn", turn = 0 }
+step = [{ tool = { name = "exec", arguments = { command = "(trap '' TERM; while :; do sleep 0.2; done) & echo begun" } } }]
+[[rule]]
+when = { contains = "deaf", turn = 0 }
+step = [{ tool = { name = "exec", arguments = { command = "trap '' TERM; while :; do sleep 0.2; done" } } }]
+[[rule]]
+when = { contains = "brief" }
+step = [{ delay = "700ms" }, { text = "brief" }]
+[[rule]]
+when = { contains = "hang" }
+step = [{ text = "so far" }, { hang = true }]
+[[rule]]
+step = [{ text = "fine" }]
+"#;
+
+/// A script that runs `command` and then says what came of it.
+pub fn exec_script(command: &str) -> String {
+    let arguments = toml_text(command);
+    format!(
+        "[[rule]]\nwhen = {{ turn = 0 }}\n\
+         step = [{{ tool = {{ name = \"exec\", arguments = {{ command = {arguments} }} }} }}]\n\
+         [[rule]]\nstep = [{{ text = \"{{{{ results[-1].content }}}}\" }}]\n"
+    )
+}
+
+/// JSON and TOML quote what is used here in the same way.
+fn toml_text(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// A key with a beginning that occurs nowhere else.
+pub const KEY: &str = "sk-zebra-0123456789-abcdefghij";
