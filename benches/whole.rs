@@ -41,7 +41,7 @@ fn main() {
 fn one_job(address: &str, arrivals: &Receiver<Arrival>) {
     let house = house(address, 1, "* * * * * *");
     let mut serve = Serve::start(house.path());
-    let seen = collect(arrivals, 40, Duration::from_secs(60));
+    let seen = collect(arrivals, 40, Duration::from_mins(1));
     serve.stop();
     let late: Vec<f64> = seen.iter().map(|it| it.at_ms.rem_euclid(1000.0)).collect();
     report("due → request, 1 job (ms)", late);
@@ -53,7 +53,7 @@ fn one_job(address: &str, arrivals: &Receiver<Arrival>) {
 fn fifty_jobs(address: &str, arrivals: &Receiver<Arrival>) {
     let house = house(address, 50, "*/2 * * * * *");
     let mut serve = Serve::start(house.path());
-    let seen = collect(arrivals, 500, Duration::from_secs(60));
+    let seen = collect(arrivals, 500, Duration::from_mins(1));
     serve.stop();
     let late = seen.iter().map(|it| it.at_ms.rem_euclid(2000.0)).collect();
     report("due → request, 50 jobs in one second (ms)", late);

@@ -130,10 +130,10 @@ fn the_files_with_every_key_load_without_a_word() {
     assert_listed("effective", &text.replace(&format!("{}/", folder.display()), ""));
     assert_eq!(config.state_dir, folder.join("state"));
     assert_eq!(config.scheduler.max_concurrent_runs, NonZeroUsize::new(4));
-    assert_eq!(config.agent.timeout, AgentTimeout::Configured(Duration::from_secs(7200)));
-    assert_eq!(config.run_ceiling(), Duration::from_secs(3600));
+    assert_eq!(config.agent.timeout, AgentTimeout::Configured(Duration::from_hours(2)));
+    assert_eq!(config.run_ceiling(), Duration::from_hours(1));
     let local = &config.providers()["local"];
-    assert_eq!(local.base_url.as_deref(), Some("http://127.0.0.1:8080/v1"));
+    assert_eq!(local.api.base_url(), "http://127.0.0.1:8080/v1");
     let price = Price { input: 0.5, output: 1.0, cache_read: 0.0, cache_write: 0.0 };
     let model = ModelConfig {
         context_window: Some(32768),
@@ -377,7 +377,7 @@ fn defaults_lie_under_every_job_by_key() {
     assert_eq!(job.limits.timeout, RunTimeout::After(5 * MINUTE));
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
 #[test]
 fn an_error_in_defaults_is_one_error_of_the_configuration() {

@@ -431,7 +431,7 @@ async fn doomed_parent() {
     let household =
         Household::new(SupervisorPath::at(env!("CARGO_BIN_EXE_punctual")), run_id.as_str());
     let child = household.start(sh("setsid -f sleep 60; trap '' TERM; sleep 61; :")).await.unwrap();
-    child.wait_output(Duration::from_secs(60)).await;
+    child.wait_output(Duration::from_mins(1)).await;
 }
 
 #[tokio::test]

@@ -424,7 +424,7 @@ async fn an_answer_ends_at_its_end_marker_though_the_socket_is_held() {
 #[tokio::test]
 async fn a_finish_reason_without_end_marker_ends_soon_though_the_socket_is_held() {
     let fixture = fixture("04-");
-    let answer = fixture.answer().held(Duration::from_secs(60));
+    let answer = fixture.answer().held(Duration::from_mins(1));
     let (seen, served) = exchange(fixture.dialect(), answer).await;
     assert_eq!(result_json(&seen, &fixture.expected), fixture.expected);
     assert!(served.client_closed);
@@ -454,7 +454,7 @@ async fn until_no_progress(answer: Answer, limit: Duration) -> (Vec<StreamEvent>
 
 #[tokio::test]
 async fn a_silent_stream_is_seen_as_silent_and_dropping_it_closes_the_connection() {
-    let answer = fixture("33-").answer().held(Duration::from_secs(60));
+    let answer = fixture("33-").answer().held(Duration::from_mins(1));
     let (events, served) = until_no_progress(answer, Duration::from_millis(800)).await;
     assert_eq!(events, [StreamEvent::Opened, StreamEvent::KeepAlive]);
     assert!(served.client_closed);
@@ -469,7 +469,7 @@ async fn keep_alives_are_seen_and_are_no_progress() {
         .answer()
         .cut_at(&cuts)
         .pausing(Duration::from_millis(100))
-        .held(Duration::from_secs(60));
+        .held(Duration::from_mins(1));
     let (events, served) = until_no_progress(answer, Duration::from_millis(800)).await;
     assert_eq!(events[0], StreamEvent::Opened);
     let keep_alives = &events[1..];
@@ -518,7 +518,7 @@ async fn a_refusal_keeps_the_servers_words_and_its_wish_to_wait() {
 #[tokio::test]
 async fn a_refusal_whose_body_never_ends_is_known_by_its_status() {
     let answer = Answer::new("text/plain", b"down for now").status(503);
-    let (seen, _) = exchange("openai", answer.held(Duration::from_secs(60))).await;
+    let (seen, _) = exchange("openai", answer.held(Duration::from_mins(1))).await;
     let fault = seen.end.unwrap().unwrap_err();
     assert_eq!((fault.class, fault.message.as_str()), (FaultClass::ServerError, "down for now"));
 }

@@ -264,7 +264,7 @@ fn one_shots_and_intervals_answer_the_same_questions() {
     assert_eq!(once.to_string(), "at 2027-01-01T08:00:00.000Z");
     assert!(once.is_one_shot());
 
-    let every = Schedule::every(Duration::from_secs(6 * 3600), None).unwrap();
+    let every = Schedule::every(Duration::from_hours(6), None).unwrap();
     assert_eq!(every.next_after(at("2026-01-01T00:00:00Z")), None);
     let every = every.anchored(at("2026-01-01T00:00:00Z"));
     let expected = [at("2026-01-01T06:00:00Z"), at("2026-01-01T12:00:00Z")];

@@ -141,7 +141,7 @@ async fn the_whole_life_of_a_run_reads_back_as_the_contract_prints_it() {
     let attempt = AttemptStart {
         n: 1,
         model: "local/default".into(),
-        idle_window: Some(Duration::from_secs(60)),
+        idle_window: Some(Duration::from_mins(1)),
         idle_rule: "scheduled",
     };
     store.start_attempt(&run_id, attempt, now()).await.unwrap();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use url::Url;
 
 use super::context::{Context, no_model_hint, runtime};
 use super::output::{self, Done, code};
@@ -156,21 +157,24 @@ async fn supervisor() -> Finding {
 
 async fn reach(id: &str, provider: &ProviderConfig) -> Finding {
     let what = format!("provider {id}");
-    if let Api::Script(path) = &provider.api {
-        let read = read_text(path, FILE_BYTES_MAX).map_err(|error| error.to_string());
-        let parsed = read.and_then(|text| Script::parse(&text).map_err(|error| error.to_string()));
-        return finding(&what, parsed.map(|_| format!("the script {}", path.display())));
+    match &provider.api {
+        Api::Script(path) => {
+            let read = read_text(path, FILE_BYTES_MAX).map_err(|error| error.to_string());
+            let parsed =
+                read.and_then(|text| Script::parse(&text).map_err(|error| error.to_string()));
+            finding(&what, parsed.map(|_| format!("the script {}", path.display())))
+        }
+        Api::Http { base_url, .. } => finding(&what, connect(base_url).await),
     }
-    let address = provider.base_url.as_deref().unwrap_or_default();
-    let connect = async {
-        let url: url::Url = address.parse().map_err(|error| format!("`{address}`: {error}"))?;
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let port = url.port_or_known_default().unwrap_or(80);
-        tokio::net::TcpStream::connect((host, port)).await.map_err(|error| error.to_string())
-    };
-    match tokio::time::timeout(CONNECT_WITHIN, connect).await {
-        Ok(Ok(_)) => finding(&what, Ok(format!("{address} accepts connections"))),
-        Ok(Err(error)) => finding(&what, Err(format!("{address}: {error}"))),
-        Err(_) => finding(&what, Err(format!("{address} did not answer within 3s"))),
+}
+
+async fn connect(url: &Url) -> Result<String, String> {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let port = url.port_or_known_default().unwrap_or(80);
+    let connecting = tokio::net::TcpStream::connect((host, port));
+    match tokio::time::timeout(CONNECT_WITHIN, connecting).await {
+        Ok(Ok(_)) => Ok(format!("{url} accepts connections")),
+        Ok(Err(error)) => Err(format!("{url}: {error}")),
+        Err(_) => Err(format!("{url} did not answer within 3s")),
     }
 }

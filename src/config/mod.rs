@@ -92,7 +92,7 @@ pub enum AgentTimeout {
 }
 
 /// The limit of a job's run that writes none, unless the whole agent run's is shorter.
-const RUN_CEILING: Duration = Duration::from_secs(60 * 60);
+const RUN_CEILING: Duration = Duration::from_hours(1);
 
 impl Config {
     /// The providers by their ids.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
+use url::Url;
 
 use crate::job::keys::did_you_mean;
 use crate::job::tree::{Item, Node};
@@ -12,15 +13,13 @@ use crate::job::{
     Environment, ModelNeeds, ModelRef, Models, Problem, SecretError, SecretSource, Unresolved,
     with_sources,
 };
-use crate::provider::Usage;
+use crate::provider::{Api as Wire, Usage};
 
 /// A place that answers model requests.
 #[derive(Debug, Clone)]
 pub struct ProviderConfig {
-    /// What it speaks.
+    /// Where its answers come from.
     pub api: Api,
-    /// Where it is, without a slash at the end; `None` for a script.
-    pub base_url: Option<String>,
     /// Its key; `None`: it wants none.
     pub api_key: Option<ApiKey>,
     /// P of semantics §2.
@@ -31,17 +30,28 @@ pub struct ProviderConfig {
     pub models: BTreeMap<String, ModelConfig>,
 }
 
-/// The language of a provider.
+/// Where a provider's answers come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Api {
-    /// Chat completions.
-    OpenAi,
-    /// Messages.
-    Anthropic,
-    /// Ollama's own.
-    Ollama,
+    /// A server.
+    Http {
+        /// Its language.
+        speaks: Wire,
+        /// Where it is, without a slash at the end of its path.
+        base_url: Url,
+    },
     /// A file of answers.
     Script(PathBuf),
+}
+
+impl Api {
+    /// Where it is, as text; nothing for a file.
+    pub fn base_url(&self) -> &str {
+        match self {
+            Self::Http { base_url, .. } => base_url.as_str(),
+            Self::Script(_) => "",
+        }
+    }
 }
 
 /// A provider's key.
@@ -174,30 +184,32 @@ fn provider(id: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Provid
         problems.push(problem.with_help("openai, anthropic, ollama or script".to_owned()));
         return None;
     };
-    let (api, usual_url) = match api.as_text()? {
-        "openai" => (Api::OpenAi, "https://api.openai.com/v1"),
-        "anthropic" => (Api::Anthropic, "https://api.anthropic.com"),
-        "ollama" => (Api::Ollama, "http://127.0.0.1:11434"),
-        _ => (Api::Script(script(node, &key("script"), problems)?), ""),
+    let (speaks, usual_url) = match api.as_text()? {
+        "openai" => (Some(Wire::OpenAi), "https://api.openai.com/v1"),
+        "anthropic" => (Some(Wire::Anthropic), "https://api.anthropic.com"),
+        "ollama" => (Some(Wire::Ollama), "http://127.0.0.1:11434"),
+        _ => (None, ""),
     };
-    let is_script = matches!(api, Api::Script(_));
-    let (misplaced, why) = if is_script {
-        ("base_url", "`api = \"script\"` has no `base_url`")
-    } else {
-        ("script", "`script` is only for `api = \"script\"`")
+    let (misplaced, why) = match speaks {
+        None => ("base_url", "`api = \"script\"` has no `base_url`"),
+        Some(_) => ("script", "`script` is only for `api = \"script\"`"),
     };
     if let Some(place) = node.get(misplaced) {
         problems.push(place.error(&key(misplaced), why));
     }
     let api_key = api_key(id, node, problems);
-    let base_url = match node.get("base_url") {
-        _ if is_script => None,
-        None => Some(usual_url.to_owned()),
-        Some(place) => Some(base_url(place, &key("base_url"), problems)?),
+    let api = match (speaks, node.get("base_url")) {
+        (None, _) => Api::Script(script(node, &key("script"), problems)?),
+        (Some(speaks), None) => {
+            let base_url = Url::parse(usual_url).expect("the usual addresses are addresses");
+            Api::Http { speaks, base_url }
+        }
+        (Some(speaks), Some(place)) => {
+            Api::Http { speaks, base_url: base_url(place, &key("base_url"), problems)? }
+        }
     };
     Some(ProviderConfig {
         api,
-        base_url,
         api_key,
         timeout: node.duration("timeout"),
         first_token_timeout: node.duration("first_token_timeout"),
@@ -218,29 +230,25 @@ fn script(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<PathBuf
     Some(path)
 }
 
-fn base_url(place: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<String> {
+fn base_url(place: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Url> {
     let text = place.as_text()?.trim().trim_end_matches('/');
-    let refusal = match url::Url::parse(text) {
-        Err(error) => Some(format!("this is not a URL: {error}")),
+    let checked = Url::parse(text).map_err(|error| format!("this is not a URL: {error}"));
+    let message = match checked {
+        Err(message) => message,
         Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-            Some("a provider is reached by http or https".to_owned())
+            "a provider is reached by http or https".to_owned()
         }
         Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-            Some("a URL cannot carry a password here: use `api_key_env`".to_owned())
+            "a URL cannot carry a password here: use `api_key_env`".to_owned()
         }
         Ok(url) if url.query().is_some() || url.fragment().is_some() => {
-            Some("paths are added to this URL: it cannot have `?` or `#`".to_owned())
+            "paths are added to this URL: it cannot have `?` or `#`".to_owned()
         }
-        Ok(_) => None,
+        Ok(url) => return Some(url),
     };
-    match refusal {
-        None => Some(text.to_owned()),
-        Some(message) => {
-            let help = "such as http://127.0.0.1:8080/v1".to_owned();
-            problems.push(place.error(key, message).with_help(help));
-            None
-        }
-    }
+    let help = "such as http://127.0.0.1:8080/v1".to_owned();
+    problems.push(place.error(key, message).with_help(help));
+    None
 }
 
 fn api_key(id: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<ApiKey> {

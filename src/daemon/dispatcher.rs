@@ -20,7 +20,7 @@ use crate::turn::Variables;
 
 /// A ledger that is ahead of the clock by more than this is worth a word: an adjustment of the
 /// clock is smaller.
-const CLOCK_BEHIND_MAX: Duration = Duration::from_secs(60);
+const CLOCK_BEHIND_MAX: Duration = Duration::from_mins(1);
 
 /// Whether due slots start runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

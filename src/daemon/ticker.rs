@@ -122,7 +122,7 @@ mod tests {
         ticker.aim(Some(noon));
         assert!(matches!(events.recv().await, Some(Event::Woke)));
 
-        let later = noon + Duration::from_secs(3600);
+        let later = noon + Duration::from_hours(1);
         ticker.aim(Some(later));
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(events.try_recv().is_err(), "an hour too early");

@@ -59,7 +59,7 @@ impl Executor {
             RunTimeout::Unlimited => None,
             RunTimeout::Unset => Some(self.config.run_ceiling()),
         };
-        let (least, most) = (Duration::from_secs(1), Duration::from_secs(60));
+        let (least, most) = (Duration::from_secs(1), Duration::from_mins(1));
         let pre_execution = deadline.map_or(most, |limit| (limit / 2).clamp(least, most));
         RunLimits { deadline, pre_execution: Some(pre_execution), ..RunLimits::default() }
     }

@@ -6,8 +6,8 @@ use crate::job::RunTimeout;
 use crate::provider::Locality;
 use crate::run::Trigger;
 
-const SCHEDULED_MAX: Duration = Duration::from_secs(60);
-const OTHERWISE_MAX: Duration = Duration::from_secs(120);
+const SCHEDULED_MAX: Duration = Duration::from_mins(1);
+const OTHERWISE_MAX: Duration = Duration::from_mins(2);
 
 words!(
     /// Which rule gave the window, in the order in which they are tried.

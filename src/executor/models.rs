@@ -1,16 +1,18 @@
 //! The models of the configuration, ready to be asked.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use secrecy::SecretString;
+use url::Url;
 
 use crate::config::{Api, ApiKey, Config, Price, ProviderConfig};
 use crate::job::{Environment, FILE_BYTES_MAX, ModelRef, SecretError, read_text};
 use crate::provider::{
-    Anthropic, Endpoint, Locality, Ollama, OpenAi, Provider, Proxies, Script, Scripted, http_client,
+    Anthropic, Api as Wire, Endpoint, Locality, Ollama, OpenAi, Provider, Proxies, Script,
+    Scripted, http_client,
 };
 use crate::turn::Model;
 
@@ -28,14 +30,6 @@ pub enum ModelError {
         /// Why.
         #[source]
         source: SecretError,
-    },
-    /// Its address is not one.
-    #[error("`{url}` is no address: {reason}")]
-    Address {
-        /// What was configured.
-        url: String,
-        /// Why.
-        reason: String,
     },
     /// The HTTP client cannot be set up.
     #[error("the HTTP client cannot be set up")]
@@ -104,32 +98,24 @@ impl Models {
             },
             timeout: config.timeout,
             first_token_timeout: config.first_token_timeout,
-            locality: Locality::of(
-                config.base_url.as_deref().unwrap_or(""),
-                &wanted.provider,
-                &wanted.model,
-            ),
+            locality: Locality::of(config.api.base_url(), &wanted.provider, &wanted.model),
             price: of_model.and_then(|model| model.price),
         })
     }
 
     fn provider(&self, id: &str, config: &ProviderConfig) -> Result<Arc<dyn Provider>, ModelError> {
-        if let Api::Script(path) = &config.api {
-            let failed = |reason: String| ModelError::Script { path: path.clone(), reason };
-            let text =
-                read_text(path, FILE_BYTES_MAX).map_err(|error| failed(error.to_string()))?;
-            let script = Script::parse(&text).map_err(|error| failed(error.to_string()))?;
-            return Ok(Arc::new(Scripted::new(script)));
+        match &config.api {
+            Api::Script(path) => scripted(path),
+            Api::Http { speaks, base_url } => {
+                let endpoint = self.endpoint(id, base_url, config.api_key.as_ref())?;
+                let client = self.client(Locality::of(base_url.as_str(), id, ""))?;
+                Ok(match speaks {
+                    Wire::OpenAi => Arc::new(OpenAi::new(client, endpoint)),
+                    Wire::Anthropic => Arc::new(Anthropic::new(client, endpoint)),
+                    Wire::Ollama => Arc::new(Ollama::new(client, endpoint)),
+                })
+            }
         }
-        let endpoint = self.endpoint(id, config)?;
-        let url = config.base_url.as_deref().unwrap_or("");
-        let client = self.client(Locality::of(url, id, ""))?;
-        Ok(match &config.api {
-            Api::OpenAi => Arc::new(OpenAi::new(client, endpoint)),
-            Api::Anthropic => Arc::new(Anthropic::new(client, endpoint)),
-            Api::Ollama => Arc::new(Ollama::new(client, endpoint)),
-            Api::Script(_) => unreachable!("a script has no endpoint and was taken above"),
-        })
     }
 
     /// A proxy of the environment is for the way out, not for `127.0.0.1`.
@@ -145,20 +131,24 @@ impl Models {
         Ok(made.get_or_init(|| client).clone())
     }
 
-    fn endpoint(&self, id: &str, config: &ProviderConfig) -> Result<Endpoint, ModelError> {
-        let text = config.base_url.as_deref().unwrap_or("");
-        let base_url = text.parse().map_err(|error: url::ParseError| ModelError::Address {
-            url: text.to_owned(),
-            reason: error.to_string(),
-        })?;
-        let endpoint = Endpoint::new(base_url);
-        let read = |key: &ApiKey| {
-            key.read(&self.environment)
-                .map_err(|source| ModelError::Key { provider: id.to_owned(), source })
-        };
-        Ok(match &config.api_key {
-            Some(key) => endpoint.with_key(read(key)?),
-            None => endpoint,
-        })
+    fn endpoint(
+        &self,
+        id: &str,
+        base_url: &Url,
+        key: Option<&ApiKey>,
+    ) -> Result<Endpoint, ModelError> {
+        let endpoint = Endpoint::new(base_url.clone());
+        let Some(key) = key else { return Ok(endpoint) };
+        let key = key
+            .read(&self.environment)
+            .map_err(|source| ModelError::Key { provider: id.to_owned(), source })?;
+        Ok(endpoint.with_key(key))
     }
+}
+
+fn scripted(path: &Path) -> Result<Arc<dyn Provider>, ModelError> {
+    let failed = |reason: String| ModelError::Script { path: path.to_owned(), reason };
+    let text = read_text(path, FILE_BYTES_MAX).map_err(|error| failed(error.to_string()))?;
+    let script = Script::parse(&text).map_err(|error| failed(error.to_string()))?;
+    Ok(Arc::new(Scripted::new(script)))
 }

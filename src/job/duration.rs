@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Longer than this is a slip of the hand, not a limit.
-const LONGEST: Duration = Duration::from_secs(3650 * 24 * 3600);
+const LONGEST: Duration = Duration::from_hours(3650 * 24);
 
 /// Reads a duration, or says what is wrong with it.
 ///

@@ -180,7 +180,7 @@ impl Default for Limits {
             timeout: RunTimeout::Unset,
             lane_timeout: None,
             stop_grace: Duration::from_secs(5),
-            tool_timeout: Duration::from_secs(600),
+            tool_timeout: Duration::from_mins(10),
             max_turns: 30,
             max_tokens: 200_000,
         }

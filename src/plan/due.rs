@@ -12,8 +12,8 @@ use crate::schedule::Schedule;
 /// A slot first seen later than this is a misfire (contract, `catchup`).
 pub const MISFIRE_AFTER: Duration = Duration::from_secs(10);
 
-const WINDOW_MIN: Duration = Duration::from_secs(2 * 60);
-const WINDOW_MAX: Duration = Duration::from_secs(2 * 60 * 60);
+const WINDOW_MIN: Duration = Duration::from_mins(2);
+const WINDOW_MAX: Duration = Duration::from_hours(2);
 
 /// All that a decision about a job depends on.
 #[derive(Debug, Clone, Copy)]
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn a_misfire_beyond_its_window_is_missed_with_the_reason() {
         let schedule = cron("0 11 * * *");
-        let window = Some(Duration::from_secs(30 * 60));
+        let window = Some(Duration::from_mins(30));
         let job = JobView { catchup_window: window, ..job(&schedule) };
         let decided = |now: &str| rows(&decide(job, at(now)));
         let missed = ["2026-11-30T11:00:00Z 2026-11-30T11:00:00Z ×1 missed too_late"];
@@ -398,9 +398,9 @@ mod tests {
     #[test]
     fn the_window_is_half_the_period_within_bounds() {
         let window = |text: &str| catchup_window(&cron(text), None, at("2026-11-30T09:00:00Z"));
-        assert_eq!(window("* * * * *"), Duration::from_secs(120));
-        assert_eq!(window("*/30 * * * *"), Duration::from_secs(15 * 60));
-        assert_eq!(window("0 9 * * *"), Duration::from_secs(2 * 60 * 60));
+        assert_eq!(window("* * * * *"), Duration::from_mins(2));
+        assert_eq!(window("*/30 * * * *"), Duration::from_mins(15));
+        assert_eq!(window("0 9 * * *"), Duration::from_hours(2));
         let own = Duration::from_secs(7);
         assert_eq!(catchup_window(&cron("* * * * *"), Some(own), at("2026-11-30T09:00:00Z")), own);
     }

@@ -10,7 +10,7 @@ use crate::clock::to_millis;
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// A hundred years: what is longer is a slip of the pen.
-const INTERVAL_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
+const INTERVAL_MAX: Duration = Duration::from_hours(100 * 366 * 24);
 
 /// Why a length of time is not an interval.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_first_seen_job_is_due_one_interval_later() {
-        let open = Grid::new(Duration::from_secs(6 * 3600), None).unwrap();
+        let open = Grid::new(Duration::from_hours(6), None).unwrap();
         assert_eq!(open.next_after(at("2026-01-01T00:00:00Z")), None);
         let grid = open.anchored(at("2026-01-01T00:00:30.5Z"));
         let due = at("2026-01-01T06:00:30.5Z");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// How long a connection is held open at most.
-const HELD_MAX: Duration = Duration::from_secs(60);
+const HELD_MAX: Duration = Duration::from_mins(1);
 
 /// How often a held connection is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
