@@ -198,7 +198,7 @@ fn sample(key: &SchemaKey) -> String {
         "agents.defaults.model" => "name/m",
         "models.providers.name.api" => "ollama",
         "models.providers.name.base_url" => "https://models.example/v1",
-        "models.providers.name.script" => "config.toml",
+        "models.providers.name.script" => "answers.toml",
         _ => "",
     };
     let schema = &key.schema;
@@ -247,12 +247,13 @@ fn config_problems(path: &str, name: &str, value: &str) -> Vec<Problem> {
     if path == "models.providers.name.script" {
         text += "models.providers.name.api = \"script\"\n";
         if !path.ends_with(name) {
-            text += "models.providers.name.script = \"config.toml\"\n";
+            text += "models.providers.name.script = \"answers.toml\"\n";
         }
     } else if !about_api {
         text += "models.providers.name.api = \"openai\"\n";
     }
     let folder = folder(&text, &[]);
+    std::fs::write(folder.path().join("answers.toml"), "rule = []\n").unwrap();
     match config::load(&sources(folder.path())) {
         Ok((_, warnings)) => warnings,
         Err(problems) => problems,

@@ -1,5 +1,7 @@
 //! `query SQL`: the history, read-only.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 
 use super::context::Context;
@@ -28,7 +30,15 @@ enum Format {
     Csv,
 }
 
+/// What a query may take beyond its own limit: SQLite looks at the clock only between the steps
+/// of its machine, and one function call can be a long step.
+const OVERTIME: Duration = Duration::from_secs(5);
+
+/// Characters of a cell that a table shows; the other formats have all of them.
+const CELL_CHARS_MAX: usize = 2000;
+
 pub(super) fn query(context: &Context, args: &Args) -> Done {
+    give_up_after(QueryLimits::default().time_max + OVERTIME);
     let config = context.config()?;
     let Some(mut reader) = Context::history(&config)? else {
         let missing = StoreError::Missing(database_in(&config.state_dir));
@@ -43,11 +53,23 @@ pub(super) fn query(context: &Context, args: &Args) -> Done {
         Format::Table => {
             let head: Vec<_> = table.columns.iter().map(String::as_str).collect();
             // A row is a line: the whole text is in the other formats.
-            let shown = |value: &Value| text(value).replace("\r\n", "\n").replace('\n', "↵");
+            let shown = |value: &Value| {
+                let line = text(value).replace("\r\n", "\n").replace('\n', "↵");
+                output::first_line(&line, CELL_CHARS_MAX)
+            };
             let rows = table.rows.iter().map(|row| row.iter().map(shown).collect()).collect();
             output::say(&output::table(&head, rows))
         }
     }
+}
+
+/// Ends this process, which does nothing but the query.
+fn give_up_after(limit: Duration) {
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        output::note("error: the query did not stop within its limit");
+        std::process::exit(i32::from(output::code::USAGE));
+    });
 }
 
 fn objects(table: &Table) -> Vec<Map<String, Value>> {

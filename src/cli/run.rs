@@ -7,22 +7,26 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::context::{Context, no_model_hint, runtime};
+use super::context::{Context, no_model_hint, now, runtime};
 use super::live::{Live, Show, summary};
 use super::output::{self, Done, Failed, code, note};
-use crate::clock::SystemClock;
+use crate::clock::{SystemClock, to_millis};
 use crate::config::Config;
 use crate::daemon::{
     Client, ControlError, Daemon, Kind, LockError, OpenError, Reply, Request, Stopped, Target,
 };
 use crate::process::SupervisorPath;
-use crate::store::{Reader, RunRecord, database_in};
+use crate::run::ErrorKind;
+use crate::store::{Reader, RunRecord, Store, database_in};
 
 /// Another process may hold the state folder and not answer yet, or not any more.
 const REACH_WITHIN: Duration = Duration::from_secs(10);
 
 /// How many processes may leave between being reached and taking the request.
 const REACHED_MAX: usize = 20;
+
+/// How long the row of a run that is left behind may take to be closed.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
@@ -60,8 +64,13 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
                 Ok(Some(run_id)) if args.detach => output::say(&run_id),
                 Ok(Some(run_id)) => match follow(client, &config, args, &run_id).await {
                     // Its own daemon, if there is one, is not waited for either: the processes of
-                    // the run end with it, and the next start closes the row.
-                    Ok(None) => return Ok(code::CANCELLED.into()),
+                    // the run end with it.
+                    Ok(None) => {
+                        if let Some(own) = daemon {
+                            own.close_row().await;
+                        }
+                        return Ok(code::CANCELLED.into());
+                    }
                     Ok(Some(code)) => Ok(code),
                     Err(failed) => Err(failed),
                 },
@@ -70,7 +79,7 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
             };
             if let Some(daemon) = daemon {
                 // It ends by itself once nothing runs; a run that was cut is tidied first.
-                let stopped = daemon.await.map_err(|error| Failed::broken(&error))??;
+                let stopped = daemon.serving.await.map_err(|error| Failed::broken(&error))??;
                 tracing::debug!(?stopped, "the daemon of this run has ended");
             }
             return done;
@@ -79,10 +88,26 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
     })
 }
 
-type Serving = tokio::task::JoinHandle<std::io::Result<Stopped>>;
+/// The daemon of this very process.
+struct Own {
+    serving: tokio::task::JoinHandle<std::io::Result<Stopped>>,
+    store: Store,
+}
+
+impl Own {
+    /// The run that is left behind in mid clean-up does not stay open in the history.
+    async fn close_row(&self) {
+        let closing = self.store.close_open_runs(ErrorKind::Shutdown, to_millis(now()));
+        match tokio::time::timeout(CLOSE_WITHIN, closing).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => note(&output::chain(&error)),
+            Err(_) => note("the database took too long: the next start closes the run's row"),
+        }
+    }
+}
 
 /// The process that holds the state folder: a running one, or this one.
-async fn reach(config: &Config, args: &Args) -> Result<(Client, Option<Serving>), Failed> {
+async fn reach(config: &Config, args: &Args) -> Result<(Client, Option<Own>), Failed> {
     let reaching = async {
         loop {
             match Client::connect(&config.state_dir).await {
@@ -98,8 +123,10 @@ async fn reach(config: &Config, args: &Args) -> Result<(Client, Option<Serving>)
             match Daemon::open(config.clone(), Kind::Run, clock, supervisor).await {
                 Ok(daemon) => {
                     let listening = daemon.listen()?;
+                    let store = daemon.store();
                     let serving = tokio::spawn(daemon.serve(listening));
-                    return Ok((Client::connect(&config.state_dir).await?, Some(serving)));
+                    let client = Client::connect(&config.state_dir).await?;
+                    return Ok((client, Some(Own { serving, store })));
                 }
                 // It is just starting or just ending.
                 Err(OpenError::Lock(LockError::Held { .. })) => {
@@ -125,7 +152,10 @@ async fn ask(client: &mut Client, args: &Args) -> Result<Option<String>, Failed>
         Ok(Some(Reply::Accepted { run_id })) => Ok(Some(run_id)),
         Ok(Some(Reply::Refused { reason, message })) => match reason.as_str() {
             "gone" => Ok(None),
-            "unknown" | "invalid" => Err(Failed::usage(message)),
+            "unknown" => Err(Failed::usage(format!(
+                "{message} (a running `serve` knows only the files that it read at its start)"
+            ))),
+            "invalid" => Err(Failed::usage(message)),
             _ => Err(Failed::refused(message)),
         },
         Ok(None) | Err(ControlError::Io(_)) => Ok(None),
@@ -208,7 +238,8 @@ fn print(record: &RunRecord, args: &Args) -> Done {
         if let Some(reply) = &record.reply {
             output::say(reply)?;
         }
-        note(&summary(record));
+        // It has a provider's own words in it.
+        note(&output::safe(&summary(record), output::on_terminal()));
     }
     Ok(output::exit_code(record))
 }

@@ -10,10 +10,10 @@ use url::Url;
 use crate::job::keys::did_you_mean;
 use crate::job::tree::{Item, Node};
 use crate::job::{
-    Environment, ModelNeeds, ModelRef, Models, Problem, SecretError, SecretSource, Unresolved,
-    with_sources,
+    Environment, FILE_BYTES_MAX, ModelNeeds, ModelRef, Models, Problem, SecretError, SecretSource,
+    Unresolved, read_text, with_sources,
 };
-use crate::provider::{Api as Wire, Usage};
+use crate::provider::{Api as Wire, Script, Usage};
 
 /// A place that answers model requests.
 #[derive(Debug, Clone)]
@@ -224,8 +224,17 @@ fn script(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<PathBuf
     };
     place.as_text()?;
     let path = node.path("script")?;
-    if !path.is_file() {
-        problems.push(place.error(key, format!("there is no file `{}`", path.display())));
+    match read_text(&path, FILE_BYTES_MAX) {
+        Err(error) => {
+            problems.push(place.error(key, format!("the script `{}`: {error}", path.display())));
+        }
+        // It is read anew by each run: what is wrong in it now stops only the runs that need it.
+        Ok(text) => {
+            if let Err(error) = Script::parse(&text) {
+                let words = format!("the script `{}`: {error}", path.display());
+                problems.push(place.error(key, words).as_warning());
+            }
+        }
     }
     Some(path)
 }

@@ -122,6 +122,11 @@ impl Daemon {
         &self.executor.config
     }
 
+    /// The ledger, for whoever has to leave before the daemon does.
+    pub fn store(&self) -> Store {
+        self.executor.store.clone()
+    }
+
     /// What the runs tell, from now on.
     pub fn events(&self) -> broadcast::Receiver<Arc<RunEvent>> {
         self.executor.bus.listen()

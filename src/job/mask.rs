@@ -14,6 +14,9 @@ const FRAGMENT_FROM_CHARS: usize = 12;
 /// How much of it is enough.
 const FRAGMENT_CHARS: usize = 8;
 
+/// Shorter lines of a secret of several lines are too common in other texts.
+const LINE_CHARS_MIN: usize = 8;
+
 /// Replaces every known secret, and the cut-off beginnings of long ones, by `[secret NAME]`.
 #[derive(Clone, Default)]
 pub struct Masker(Option<Arc<Known>>);
@@ -73,16 +76,29 @@ fn forms(name: &str, text: &SecretString) -> Vec<Secret> {
     if escaped != plain {
         forms.push(escaped);
     }
+    // A key of several lines is shown indented, or line by line.
+    if plain.contains('\n') {
+        let lines = plain.lines().map(str::trim);
+        forms.extend(lines.filter(|line| line.chars().count() >= LINE_CHARS_MIN).map(Into::into));
+    }
     let secret = |form: String| {
         let chars = form.chars().count();
         let enough = match chars {
-            FRAGMENT_FROM_CHARS.. => form.char_indices().nth(FRAGMENT_CHARS).map(|(byte, _)| byte),
+            FRAGMENT_FROM_CHARS.. => Some(fragment_bytes(&form)),
             SECRET_CHARS_MIN.. => Some(form.len()),
             _ => None,
         };
         Some(Secret { enough: enough?, text: form.into(), replacement: format!("[secret {name}]") })
     };
     forms.into_iter().filter_map(secret).collect()
+}
+
+/// How much of the beginning of a long secret gives it away. The scheme of an address
+/// (`https://`, `postgres://`) is in every other text and gives nothing away.
+fn fragment_bytes(form: &str) -> usize {
+    let scheme = form.find("://").map_or(0, |at| at + "://".len());
+    let beyond = form[scheme..].char_indices().nth(FRAGMENT_CHARS);
+    beyond.map_or(form.len(), |(byte, _)| scheme + byte)
 }
 
 /// What may follow a text.
@@ -192,6 +208,7 @@ mod tests {
             ("TINY", "abc"),
             ("UML", "schlüsselwörter-sind-schön"),
             ("PEM", "line one\nline \"two\""),
+            ("URL", "postgres://u:pw@host/database"),
         ];
         Masker::new(secrets.map(|(name, text)| (name.to_owned(), text.to_owned().into())))
     }
@@ -211,6 +228,9 @@ mod tests {
         ("sk-abcsk-abcdefghijklmnop", "sk-abc[secret LONG]"),
         ("schlüsselwört ä", "[secret UML] ä"),
         ("line one\nline \"two\"", "[secret PEM]"),
+        ("  line one,\n  line \"two\"\n", "  [secret PEM],\n  [secret PEM]\n"),
+        ("the postgres server and postgres://x", "the postgres server and postgres://x"),
+        ("to postgres://u:pw@host/data", "to [secret URL]"),
         ("{\"a\":\"line one\\nline \\\"two\\\"\"}", "{\"a\":\"[secret PEM]\"}"),
     ];
 
@@ -252,6 +272,6 @@ mod tests {
 
     #[test]
     fn a_masker_does_not_show_what_it_knows() {
-        assert_eq!(format!("{:?}", masker()), "Masker(6 forms)");
+        assert_eq!(format!("{:?}", masker()), "Masker(9 forms)");
     }
 }

@@ -61,8 +61,8 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
-    /// It is an SQLite file of something else.
-    #[error("{0} is a database, but not one of punctual's: it is left as it is")]
+    /// It is something else, perhaps an SQLite file of somebody else's.
+    #[error("{0} is not a database of punctual's: it is left as it is")]
     Foreign(PathBuf),
     /// A query was refused or ran into a limit.
     #[error("{0}")]

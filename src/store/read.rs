@@ -88,6 +88,10 @@ impl Reader {
             // A folder that may not be looked into is not one without a history.
             Err(source) => return Err(StoreError::Unreachable { path: path.to_owned(), source }),
         }
+        if !path.is_file() {
+            // A pipe would hold the reader up for ever.
+            return Err(StoreError::Foreign(path.to_owned()));
+        }
         let failed = |source| StoreError::Open { path: path.to_owned(), source };
         let db = Connection::open_with_flags(
             path,

@@ -123,8 +123,10 @@ fn connect_once(path: &Path) -> Result<Connection, StoreError> {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )
     .map_err(failed)?;
-    private_to_the_owner(path);
     db.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
+    // Before anything is changed: it may be somebody else's.
+    migrate::check(&db, path)?;
+    private_to_the_owner(path);
     db.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
     db.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     db.pragma_update(None, "foreign_keys", true).map_err(failed)?;

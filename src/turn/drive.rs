@@ -271,7 +271,8 @@ impl Turn {
 
     async fn call_one(&mut self, call: &ToolCall, observer: &dyn Observer) -> ToolOutcome {
         self.tally.tool_calls += 1;
-        let (n, tool) = (self.tally.tool_calls, call.name.as_str());
+        // A model may call anything anything: what is stored and shown of it is masked.
+        let (n, tool) = (self.tally.tool_calls, &*self.masker.mask(&call.name));
         observer.tell(TurnEvent::ToolStart { n, tool, arguments: &call.arguments });
         let (started_at, start) = (self.clock.wall(), self.clock.monotonic());
         let outcome = self.tools.call(call, &self.context).await;
