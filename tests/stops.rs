@@ -124,7 +124,8 @@ fn a_second_interrupt_does_not_wait_for_the_clean_up() {
     let said = run.end();
     assert_eq!(said.code, Some(130), "{said:?}");
     until("no process is left", || house.run_processes().is_empty());
-    // The work had ended before: that stays what happened.
+    // The work had ended before: that stays what happened, and the row says so already.
+    assert_eq!(house.rows(ENDS), [json!(["j", "succeeded", null])]);
     assert_eq!(house.run("k").0, Some(0));
     assert_eq!(
         house.rows(ENDS),

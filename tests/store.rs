@@ -426,6 +426,23 @@ fn a_database_of_a_newer_version_is_left_alone() {
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
+#[test]
+fn a_database_of_somebody_else_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = database_in(dir.path());
+    let flags =
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE | rusqlite::OpenFlags::SQLITE_OPEN_CREATE;
+    let db = rusqlite::Connection::open_with_flags(&path, flags).unwrap();
+    db.execute_batch("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)").unwrap();
+    drop(db);
+    let (bytes, mode) =
+        (std::fs::read(&path).unwrap(), std::fs::metadata(&path).unwrap().permissions());
+    assert!(matches!(Store::open(dir.path(), owner()), Err(StoreError::Foreign(_))));
+    assert!(matches!(Reader::open(&path), Err(StoreError::Foreign(_))));
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions(), mode);
+}
+
 #[tokio::test]
 async fn a_wrong_file_is_named_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
