@@ -2,46 +2,35 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-
-use super::context::{Context, now};
-use super::output::{self, Done, Failed, first_line, length, local, table};
+use super::context::Context;
+use super::list::{List, shown};
+use super::output::{self, Done, first_line, length, table};
 use crate::config::Config;
 use crate::run::State;
 use crate::store::{RunFilter, RunRecord};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Of this job only
-    #[arg(long)]
-    job: Option<String>,
     /// In this state only: queued, running, succeeded, failed, `timed_out`, cancelled, interrupted
     #[arg(long)]
     state: Option<State>,
-    /// Not older than this (`24h`, `7days`)
-    #[arg(long, value_name = "LENGTH")]
-    since: Option<String>,
-    /// At most so many
-    #[arg(long, default_value_t = 50)]
-    limit: u32,
-    /// Print for programs
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    list: List,
 }
 
 pub(super) fn runs(context: &Context, args: &Args) -> Done {
     let config = context.config()?;
     let filter = RunFilter {
-        job: args.job.clone(),
+        job: args.list.job.clone(),
         state: args.state,
-        since: args.since.as_deref().map(since).transpose()?,
-        limit: args.limit,
+        since: args.list.since()?,
+        limit: args.list.limit,
     };
     let runs = match Context::history(&config)? {
         Some(reader) => reader.runs(&filter)?,
         None => Vec::new(),
     };
-    if args.json {
+    if args.list.json {
         return output::json(&runs);
     }
     if runs.is_empty() {
@@ -71,17 +60,4 @@ fn row(run: &RunRecord, config: &Config) -> Vec<String> {
         millis(run.duration_ms).unwrap_or_default(),
         first_line(&said, 60),
     ]
-}
-
-/// A stored instant, in the configuration's zone.
-pub(super) fn shown(text: &str, config: &Config) -> String {
-    text.parse().map_or_else(|_| text.to_owned(), |at| local(at, config.timezone.rules()))
-}
-
-/// The instant `length` ago.
-pub(super) fn since(length: &str) -> Result<Timestamp, Failed> {
-    let parsed = humantime::parse_duration(length).map_err(|error| {
-        Failed::usage(format!("--since `{length}`: {error}; write `24h` or `7days`"))
-    })?;
-    now().checked_sub(parsed).map_err(|_| Failed::usage(format!("--since `{length}` is too long")))
 }

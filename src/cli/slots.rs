@@ -1,38 +1,28 @@
 //! `slots`: what was decided about due times, newest first.
 
 use super::context::Context;
+use super::list::{List, shown};
 use super::output::{self, Done, table};
-use super::runs::{shown, since};
 use crate::store::{SlotFilter, SlotSummary};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Of this job only
-    #[arg(long)]
-    job: Option<String>,
-    /// Due not longer ago than this (`24h`, `7days`)
-    #[arg(long, value_name = "LENGTH")]
-    since: Option<String>,
-    /// At most so many
-    #[arg(long, default_value_t = 50)]
-    limit: u32,
-    /// Print for programs
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    list: List,
 }
 
 pub(super) fn slots(context: &Context, args: &Args) -> Done {
     let config = context.config()?;
     let filter = SlotFilter {
-        job: args.job.clone(),
-        since: args.since.as_deref().map(since).transpose()?,
-        limit: args.limit,
+        job: args.list.job.clone(),
+        since: args.list.since()?,
+        limit: args.list.limit,
     };
     let slots = match Context::history(&config)? {
         Some(reader) => reader.slots(&filter)?,
         None => Vec::new(),
     };
-    if args.json {
+    if args.list.json {
         return output::json(&slots);
     }
     if slots.is_empty() {

@@ -1,0 +1,41 @@
+//! What the verbs that list the history have in common: which rows, how many, how shown.
+
+use jiff::Timestamp;
+
+use super::context::now;
+use super::output::{Failed, local};
+use crate::config::Config;
+
+/// Switches of a verb that lists.
+#[derive(Debug, clap::Args)]
+pub(super) struct List {
+    /// Of this job only
+    #[arg(long)]
+    pub(super) job: Option<String>,
+    /// Not older than this (`24h`, `7days`)
+    #[arg(long, value_name = "LENGTH")]
+    since: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 50)]
+    pub(super) limit: u32,
+    /// Print for programs
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl List {
+    /// The instant that `--since` names.
+    pub(super) fn since(&self) -> Result<Option<Timestamp>, Failed> {
+        let Some(length) = &self.since else { return Ok(None) };
+        let parsed = humantime::parse_duration(length).map_err(|error| {
+            Failed::usage(format!("--since `{length}`: {error}; write `24h` or `7days`"))
+        })?;
+        let too_long = |_| Failed::usage(format!("--since `{length}` is too long"));
+        now().checked_sub(parsed).map(Some).map_err(too_long)
+    }
+}
+
+/// A stored instant, in the configuration's zone.
+pub(super) fn shown(text: &str, config: &Config) -> String {
+    text.parse().map_or_else(|_| text.to_owned(), |at| local(at, config.timezone.rules()))
+}
