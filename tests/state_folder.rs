@@ -173,7 +173,7 @@ fn noise_on_the_socket_and_a_hangup_end_nothing() {
         drop(socket.read_to_end(&mut answer));
     }
     serve.signal(Signal::SIGHUP);
-    serve.until_stderr("reloading is not supported yet");
+    serve.until_stderr("files read again");
     assert_eq!(house.run("j").0, Some(0));
     drop(silent);
     assert!(serve.is_running());

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual::job::JobId;
-use punctual::plan::SlotDecision;
+use punctual::plan::{
+    Account, Chain, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, RunEnd, Settled,
+    SlotDecision, Turned,
+};
 use punctual::provider::Usage;
 use punctual::run::{
     Cleanup, CleanupStep, ErrorKind, Failure, Limit, Outcome, Phase, RunId, SessionId, State,
     StepOutcome, Trigger, Work,
 };
 use punctual::store::{
-    AttemptEnd, AttemptStart, JobRow, NewRun, Owner, QueryLimits, Reader, Recorded, Recovered,
-    RunFilter, SlotFilter, SlotRow, Store, StoreError, database_in,
+    AttemptEnd, AttemptStart, Definition, Ended, JobRow, NewRun, Owner, QueryLimits, Reader,
+    Recorded, Recovered, RunFilter, RunSlot, SlotFilter, Store, StoreError, database_in,
 };
 use serde_json::{Value, json};
 
@@ -29,6 +32,13 @@ fn owner() -> Owner {
     Owner { boot_id: "boot".into(), pid: 1, started: 2, host: "host".into() }
 }
 
+/// The file in other hands than ours.
+fn by_an_admin(dir: &Path) -> rusqlite::Connection {
+    use rusqlite::OpenFlags;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    rusqlite::Connection::open_with_flags(database_in(dir), flags).unwrap()
+}
+
 fn job() -> JobId {
     "daily".parse().unwrap()
 }
@@ -42,47 +52,71 @@ fn row(hash: &str) -> JobRow {
         labels: r#"{"tier":"gold"}"#.into(),
         enabled: true,
         invalid_reason: None,
-        schedule: Some("0 9 * * *".into()),
-        timezone: Some("UTC".into()),
-        definition: Some((hash.into(), "{}".into())),
+        definition: Some(Definition {
+            hash: hash.into(),
+            effective: "{}".into(),
+            timing: r#"{"cron":"0 9 * * *"}"#.into(),
+            schedule: Some("0 9 * * *".into()),
+            timezone: Some("UTC".into()),
+            one_shot: None,
+        }),
     }
 }
 
 async fn store(dir: &Path) -> Store {
     let store = Store::open(dir, owner()).unwrap();
-    store.adopt_jobs(vec![row("hash")], at("2026-11-30T08:00:00Z")).await.unwrap();
+    store.adopt_jobs(vec![row("hash")], vec![], at("2026-11-30T08:00:00Z")).await.unwrap();
     store
 }
 
-fn slot(run_id: Option<&RunId>) -> SlotRow {
-    SlotRow {
+fn slot(decision: SlotDecision) -> PlannedSlot {
+    PlannedSlot {
         due_at: at("2026-11-30T09:00:00Z"),
         due_until: at("2026-11-30T09:00:00Z"),
         slots: 1,
-        decision: SlotDecision::Started,
+        start_at: at("2026-11-30T09:00:00Z"),
+        decision,
         reason: None,
-        run_id: run_id.cloned(),
+        start: None,
     }
 }
 
+fn record(rows: Vec<PlannedSlot>) -> Record {
+    Record { rows, ..Record::new(&job(), None) }
+}
+
 fn run(id: &str) -> NewRun {
+    let due_at = at("2026-11-30T09:00:00Z");
     NewRun {
         run_id: RunId::from_stored(id),
         trigger: Trigger::Schedule,
-        due_at: Some(at("2026-11-30T09:00:00Z")),
+        slot: Some(RunSlot { due_at, start_at: due_at, stands_for: 1 }),
         attempt: 1,
         session_id: SessionId::from_stored("session"),
         definition_hash: "hash".into(),
     }
 }
 
+fn by_hand(id: &str) -> NewRun {
+    NewRun { slot: None, trigger: Trigger::Manual, ..run(id) }
+}
+
+async fn write(store: &Store, record: Record, run: Option<NewRun>) -> Recorded {
+    store.record(record, run, now()).await.unwrap().recorded().await.unwrap()
+}
+
 async fn start(store: &Store, id: &str) -> RunId {
-    let new = run(id);
-    let slots = vec![slot(Some(&new.run_id))];
-    let recorded = store.decide(&job(), slots, Some(new), None, now()).await.unwrap();
-    assert_eq!(recorded, Recorded::New);
+    let started = record(vec![slot(SlotDecision::Started)]);
+    assert_eq!(write(store, started, Some(run(id))).await, Recorded::New);
     let run_id = RunId::from_stored(id);
-    store.start_run(&run_id, Some(at("2026-11-30T09:00:00Z")), now()).await.unwrap();
+    store.start_run(&run_id, now()).await.unwrap();
+    run_id
+}
+
+async fn start_by_hand(store: &Store, id: &str) -> RunId {
+    assert_eq!(write(store, record(vec![]), Some(by_hand(id))).await, Recorded::New);
+    let run_id = RunId::from_stored(id);
+    store.start_run(&run_id, now()).await.unwrap();
     run_id
 }
 
@@ -119,15 +153,18 @@ async fn a_slot_is_decided_once_whoever_decides_again() {
     let store = store(dir.path()).await;
     start(&store, "run1").await;
     // The same slot again, with another run: nothing of it is recorded.
-    let second = run("run2");
-    let slots = vec![slot(Some(&second.run_id))];
-    let recorded = store.decide(&job(), slots, Some(second), None, now()).await.unwrap();
-    assert_eq!(recorded, Recorded::AlreadyDecided);
-    // A second process with a second store is no different.
+    let again = record(vec![slot(SlotDecision::Started)]);
+    assert_eq!(write(&store, again, Some(run("run2"))).await, Recorded::AlreadyDecided);
+    // A second process with a second store is no different, whatever rows it brings.
     let other = Store::open(dir.path(), owner()).unwrap();
-    let third = run("run3");
-    let recorded = other.decide(&job(), vec![], Some(third), None, now()).await.unwrap();
-    assert_eq!(recorded, Recorded::AlreadyDecided);
+    assert_eq!(write(&other, record(vec![]), Some(run("run3"))).await, Recorded::AlreadyDecided);
+    let range = PlannedSlot {
+        due_at: at("2026-11-30T08:30:00Z"),
+        due_until: at("2026-11-30T09:30:00Z"),
+        slots: 3,
+        ..slot(SlotDecision::Missed)
+    };
+    assert_eq!(write(&other, record(vec![range]), None).await, Recorded::AlreadyDecided);
     let reader = store.reader().unwrap();
     assert_eq!(reader.runs(&RunFilter { limit: 9, ..RunFilter::default() }).unwrap().len(), 1);
     assert_eq!(reader.slots(&SlotFilter { limit: 9, ..SlotFilter::default() }).unwrap().len(), 1);
@@ -214,11 +251,7 @@ async fn a_terminal_state_never_changes() {
     );
     assert_eq!(run.cleanup.unwrap().steps.len(), 2);
     // Not even by hand.
-    let db = rusqlite::Connection::open_with_flags(
-        database_in(dir.path()),
-        rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE,
-    )
-    .unwrap();
+    let db = by_an_admin(dir.path());
     let refused = db.execute("UPDATE runs SET state = 'succeeded'", []).unwrap_err();
     assert!(refused.to_string().contains("a terminal state never changes"), "{refused}");
 }
@@ -228,17 +261,24 @@ async fn what_a_dead_process_left_open_is_closed_once() {
     let dir = tempfile::tempdir().unwrap();
     let first = store(dir.path()).await;
     let unfinished = start(&first, "run1").await;
-    let ended = NewRun { due_at: None, ..run("run2") };
-    first.decide(&job(), vec![], Some(ended), None, now()).await.unwrap();
-    let ended = RunId::from_stored("run2");
-    first.start_run(&ended, None, now()).await.unwrap();
+    let ended = start_by_hand(&first, "run2").await;
     first.record_work(&ended, succeeded(), None).await.unwrap();
     drop(first);
 
     let second = store(dir.path()).await;
-    let recovered =
-        second.close_open_runs(ErrorKind::Interrupted, at("2026-11-30T09:05:00Z")).await.unwrap();
-    assert_eq!(recovered, Recovered { finished: 1, interrupted: 1 });
+    let everybody_lives = second.recover(|_| true, now()).await.unwrap();
+    assert_eq!((everybody_lives.interrupted, everybody_lives.alive.len()), (0, 2));
+    let later = at("2026-11-30T09:05:00Z");
+    let recovered = second.recover(|_| false, later).await.unwrap();
+    assert_eq!((recovered.finished, recovered.interrupted), (1, 1));
+    let chain = Chain { ended: 0, ..Chain::new(Trigger::Schedule, at("2026-11-30T09:00:00Z"), 1) };
+    let end = RunEnd {
+        state: State::Interrupted,
+        kind: Some(ErrorKind::Interrupted),
+        tool_calls: 0,
+        at: later,
+    };
+    assert_eq!(recovered.ended, [(job(), Ended { chain, end })]);
     let reader = second.reader().unwrap();
     let interrupted = reader.run(unfinished.as_str()).unwrap().unwrap();
     assert_eq!(interrupted.state, "interrupted");
@@ -249,37 +289,206 @@ async fn what_a_dead_process_left_open_is_closed_once() {
         (finished.state.as_str(), finished.reply.as_deref()),
         ("succeeded", Some("all good"))
     );
-    // Doing it again changes nothing.
-    assert_eq!(
-        second.close_open_runs(ErrorKind::Interrupted, at("2026-11-30T10:00:00Z")).await.unwrap(),
-        Recovered::default()
-    );
+    // Doing it again changes nothing; what has consequences says so until they are dealt with.
+    let again = second.recover(|_| false, at("2026-11-30T10:00:00Z")).await.unwrap();
+    assert_eq!(again, Recovered { ended: recovered.ended, ..Recovered::default() });
     assert_eq!(second.reader().unwrap().run("run1").unwrap().unwrap(), interrupted);
+    let settled = vec![Settled { due_at: chain.due_at, attempt: 1 }];
+    write(&second, Record { settled, ..record(vec![]) }, None).await;
+    assert_eq!(second.recover(|_| false, later).await.unwrap(), Recovered::default());
 }
 
 #[tokio::test]
-async fn the_grid_and_what_is_decided_survive_a_restart_and_an_edit() {
+async fn a_run_that_never_began_is_taken_over_or_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = store(dir.path()).await;
+    write(&first, record(vec![slot(SlotDecision::Started)]), Some(run("run1"))).await;
+    let recovered = first.recover(|_| false, now()).await.unwrap();
+    let [queued] = &recovered.queued[..] else { panic!("{recovered:?}") };
+    assert_eq!((queued.run_id.as_str(), queued.chain.attempt), ("run1", 1));
+    first.adopt_jobs(vec![row("edited")], vec![], now()).await.unwrap();
+    first.take_over(&queued.run_id, "edited").await.unwrap();
+    let taken = first.reader().unwrap().run("run1").unwrap().unwrap();
+    assert_eq!((taken.state.as_str(), taken.definition_hash.as_str()), ("queued", "edited"));
+    first.give_up_queued(&queued.run_id, now()).await.unwrap();
+    let given_up = first.reader().unwrap().run("run1").unwrap().unwrap();
+    assert_eq!(given_up.state, "interrupted");
+    assert_eq!(first.recover(|_| false, now()).await.unwrap(), Recovered::default());
+}
+
+#[tokio::test]
+async fn the_grid_and_what_is_decided_survive_a_restart_and_an_edit_of_anything_but_the_timing() {
     let dir = tempfile::tempdir().unwrap();
     let first = store(dir.path()).await;
     start(&first, "run1").await;
     drop(first);
     let second = Store::open(dir.path(), owner()).unwrap();
-    let memories =
-        second.adopt_jobs(vec![row("edited")], at("2026-12-01T00:00:00Z")).await.unwrap();
-    let memory = &memories["daily"];
-    assert_eq!(memory.first_seen_at, at("2026-11-30T08:00:00Z"));
-    assert_eq!(memory.every_anchor, Some(at("2026-11-30T08:00:00Z")));
-    assert_eq!(memory.decided_until, at("2026-11-30T09:00:00Z"));
-    assert!(!memory.was_invalid);
+    let adopt = async |row: JobRow, time: &str| {
+        let memories = second.adopt_jobs(vec![row], vec![], at(time)).await.unwrap();
+        let it = memories["daily"].clone();
+        (it.anchor.to_string(), it.memory.decided_until.to_string())
+    };
+    let words = |anchor: &str, until: &str| (anchor.to_owned(), until.to_owned());
+    let kept = words("2026-11-30T08:00:00Z", "2026-11-30T09:00:00Z");
+    assert_eq!(adopt(row("edited"), "2026-12-01T00:00:00Z").await, kept);
     let broken = JobRow { invalid_reason: Some("line 3".into()), definition: None, ..row("x") };
-    second.adopt_jobs(vec![broken], at("2026-12-02T00:00:00Z")).await.unwrap();
-    let mended = second.adopt_jobs(vec![row("edited")], at("2026-12-03T00:00:00Z")).await.unwrap();
-    assert!(mended["daily"].was_invalid);
+    assert_eq!(adopt(broken, "2026-12-02T00:00:00Z").await, kept);
+    // Another timing begins anew, and so does the first one when it comes back.
+    let timed = |timing: &str| {
+        let mut row = row(timing);
+        row.definition.as_mut().unwrap().timing = timing.into();
+        row
+    };
+    let other = words("2026-12-03T00:00:00Z", "2026-12-03T00:00:00Z");
+    assert_eq!(adopt(timed("B"), "2026-12-03T00:00:00Z").await, other);
+    let back = words("2026-12-04T00:00:00Z", "2026-12-04T00:00:00Z");
+    assert_eq!(adopt(row("hash"), "2026-12-04T00:00:00Z").await, back);
+    // While it was gone it was due at no time; its grid is the same.
+    second.adopt_jobs(vec![], vec!["daily".into()], at("2026-12-05T00:00:00Z")).await.unwrap();
+    let returned = words("2026-12-04T00:00:00Z", "2026-12-06T00:00:00Z");
+    assert_eq!(adopt(row("hash"), "2026-12-06T00:00:00Z").await, returned);
     let mut reader = second.reader().unwrap();
     let definitions = reader
         .query("SELECT definition_hash FROM v1_definitions ORDER BY 1", QueryLimits::default())
         .unwrap();
-    assert_eq!(definitions.rows, [[Value::from("edited")], [Value::from("hash")]]);
+    let hashes: Vec<_> = ["B", "edited", "hash"].map(|it| vec![Value::from(it)]).into();
+    assert_eq!(definitions.rows, hashes);
+}
+
+#[tokio::test]
+async fn a_one_shot_in_the_past_is_decided_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), owner()).unwrap();
+    let mut once = row("hash");
+    once.definition.as_mut().unwrap().one_shot = Some(at("2026-11-30T09:00:00Z"));
+    let adopt = async |once: &JobRow| {
+        let time = at("2026-11-30T10:00:00Z");
+        let memories = store.adopt_jobs(vec![once.clone()], vec![], time).await.unwrap();
+        memories["daily"].memory.decided_until
+    };
+    assert_eq!(adopt(&once).await, at("2026-11-30T08:59:59.999Z"));
+    start(&store, "run1").await;
+    assert_eq!(adopt(&once).await, at("2026-11-30T09:00:00Z"));
+    once.definition.as_mut().unwrap().timing = "edited and edited back".into();
+    assert_eq!(adopt(&once).await, at("2026-11-30T10:00:00Z"), "its instant has a row");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_takes_back_what_was_counted_as_missed_and_no_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    start(&store, "run1").await;
+    let range = PlannedSlot {
+        due_at: at("2026-12-01T09:00:00Z"),
+        due_until: at("2030-12-01T09:00:00Z"),
+        slots: 1462,
+        reason: Some(Reason::ClockStep),
+        ..slot(SlotDecision::Missed)
+    };
+    let caught_up = PlannedSlot {
+        due_at: at("2030-12-02T09:00:00Z"),
+        due_until: at("2030-12-02T09:00:00Z"),
+        ..slot(SlotDecision::Skipped)
+    };
+    assert_eq!(write(&store, record(vec![range, caught_up]), None).await, Recorded::New);
+    let ahead = store.rewind(at("2026-12-01T12:00:00Z")).await.unwrap();
+    let stays = (at("2030-12-02T09:00:00Z"), at("2030-12-02T09:00:00Z"));
+    let begins = at("2026-12-01T08:59:59.999Z");
+    assert_eq!(ahead, [(job(), (begins, vec![stays]))].into());
+    let known = store.reader().unwrap().known_jobs().unwrap();
+    assert_eq!(known["daily"].memory.decided_until, begins);
+    assert_eq!(known["daily"].memory.ahead, [stays]);
+    // Back behind a run: it stands.
+    let ahead = store.rewind(at("2026-11-30T08:30:00Z")).await.unwrap();
+    let run = (at("2026-11-30T09:00:00Z"), at("2026-11-30T09:00:00Z"));
+    assert_eq!(ahead, [(job(), (at("2026-11-30T08:30:00Z"), vec![run, stays]))].into());
+    let again = record(vec![slot(SlotDecision::Started)]);
+    assert_eq!(write(&store, again, Some(run_again())).await, Recorded::AlreadyDecided);
+}
+
+fn run_again() -> NewRun {
+    run("run2")
+}
+
+#[tokio::test]
+async fn a_buffered_slot_is_decided_for_good_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    write(&store, record(vec![slot(SlotDecision::Buffered)]), None).await;
+    let recovered = store.recover(|_| false, now()).await.unwrap();
+    assert_eq!(recovered.buffered, [(job(), at("2026-11-30T09:00:00Z"))]);
+    let decision = SlotDecision::Started;
+    let turned = vec![Turned { due_at: at("2026-11-30T09:00:00Z"), decision, reason: None }];
+    let turned = Record { turned, ..record(vec![]) };
+    assert_eq!(write(&store, turned, Some(run("run1"))).await, Recorded::New);
+    let filter = SlotFilter { limit: 9, ..SlotFilter::default() };
+    let rows = store.reader().unwrap().slots(&filter).unwrap();
+    assert_eq!(rows[0].decision, "started");
+    assert_eq!(rows[0].run_id.as_deref(), Some("run1"));
+    let db = by_an_admin(dir.path());
+    let refused = db.execute("UPDATE slots SET decision = 'missed'", []).unwrap_err();
+    assert!(refused.to_string().contains("a decision is final"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_pause_and_the_row_of_failures_are_remembered_and_who_paused_is_on_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    let account = Account {
+        failed_slots: 10,
+        counted_failures: 10,
+        backoff_until: Some(at("2026-11-30T11:00:00Z")),
+    };
+    let pause = Pause {
+        cause: PauseCause::Failures,
+        words: "10 slots in a row have failed".into(),
+        until: None,
+    };
+    let change = Record {
+        account: Some(account),
+        pause: Some(PauseChange::Held(pause.clone())),
+        ..record(vec![])
+    };
+    write(&store, change, None).await;
+    let known = store.reader().unwrap().known_jobs().unwrap()["daily"].memory.clone();
+    assert_eq!((known.account, known.pause), (account, Some(pause)));
+    let lifted = Record { pause: Some(PauseChange::Lifted), ..record(vec![]) };
+    write(&store, lifted, None).await;
+    let mut reader = store.reader().unwrap();
+    let audit = "SELECT actor, kind, name, result FROM v1_audit";
+    let audit = reader.query(audit, QueryLimits::default()).unwrap();
+    let row = |words: [&str; 4]| words.map(Value::from).to_vec();
+    assert_eq!(
+        audit.rows,
+        [
+            row(["punctual", "pause", "daily", "failures"]),
+            row(["person", "resume", "daily", "failures"])
+        ]
+    );
+    // A success ends the row of failures, in the same transaction as the run.
+    let run_id = start(&store, "run1").await;
+    store.record_work(&run_id, succeeded(), None).await.unwrap();
+    store.finish_run(&run_id, cleanup(), now()).await.unwrap();
+    let known = store.reader().unwrap().known_jobs().unwrap()["daily"].memory.clone();
+    assert_eq!((known.account, known.pause), (Account::default(), None));
+}
+
+/// A database that the first released schema wrote opens, and its history has no consequences.
+#[tokio::test]
+async fn a_database_of_the_first_schema_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = by_an_admin(dir.path());
+    db.execute_batch(include_str!("cases/schema_1.sql")).unwrap();
+    drop(db);
+    let store = Store::open(dir.path(), owner()).unwrap();
+    let reader = store.reader().unwrap();
+    let run = reader.run("old1").unwrap().unwrap();
+    assert_eq!((run.state.as_str(), run.reply.as_deref()), ("failed", None));
+    let known = reader.known_jobs().unwrap()["daily"].clone();
+    assert_eq!((known.timing, known.was_there), (None, true));
+    assert_eq!(store.recover(|_| false, now()).await.unwrap(), Recovered::default());
+    let memories = store.adopt_jobs(vec![row("hash")], vec![], now()).await.unwrap();
+    assert_eq!(memories["daily"].memory.decided_until, at("2026-11-30T07:00:00Z"));
 }
 
 #[tokio::test]
@@ -290,8 +499,8 @@ async fn many_writers_at_once_lose_nothing() {
     for n in 0..500 {
         let store = store.clone();
         writers.spawn(async move {
-            let new = NewRun { due_at: None, ..run(&format!("run{n:03}")) };
-            store.decide(&job(), vec![], Some(new), None, now()).await
+            let new = by_hand(&format!("run{n:03}"));
+            store.record(record(vec![]), Some(new), now()).await.unwrap().recorded().await
         });
     }
     while let Some(written) = writers.join_next().await {

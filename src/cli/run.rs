@@ -16,7 +16,6 @@ use crate::daemon::{
     Client, ControlError, Daemon, Kind, LockError, OpenError, Reply, Request, Stopped, Target,
 };
 use crate::process::SupervisorPath;
-use crate::run::ErrorKind;
 use crate::store::{Reader, RunRecord, Store, database_in};
 
 /// Another process may hold the state folder and not answer yet, or not any more.
@@ -97,9 +96,9 @@ struct Own {
 impl Own {
     /// The run that is left behind in mid clean-up does not stay open in the history.
     async fn close_row(&self) {
-        let closing = self.store.close_open_runs(ErrorKind::Shutdown, to_millis(now()));
+        let closing = self.store.close_open_runs(to_millis(now()));
         match tokio::time::timeout(CLOSE_WITHIN, closing).await {
-            Ok(Ok(_)) => {}
+            Ok(Ok(())) => {}
             Ok(Err(error)) => note(&output::chain(&error)),
             Err(_) => note("the database took too long: the next start closes the run's row"),
         }

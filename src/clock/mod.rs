@@ -1,12 +1,13 @@
 //! What time it is.
 //!
 //! Two clocks, never mixed: the *wall* clock decides what is due, the *monotonic* clock measures
-//! limits. This is the only room that asks the operating system for either; every other room is
+//! limits. A third reading, the time since the machine was started, tells a clock that was set from
+//! a machine that slept: sleep counts there and a clock step does not. This is the only room that asks the operating system for either; every other room is
 //! handed a [`Clock`], so that a test can move both by hand and apart from each other.
 
 mod deadline;
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -21,6 +22,23 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
 
     /// The monotonic clock: never steps. Limits are measured on it.
     fn monotonic(&self) -> Instant;
+
+    /// The time since the machine was started, sleep included. Never steps.
+    fn since_boot(&self) -> Duration;
+
+    /// The wall clock, with what is needed to see whether it was set since the last reading.
+    fn now(&self) -> Now {
+        Now { wall: self.wall(), since_boot: self.since_boot() }
+    }
+}
+
+/// One reading of the wall clock and of the time since boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// What a calendar shows.
+    pub wall: Timestamp,
+    /// What has really passed.
+    pub since_boot: Duration,
 }
 
 /// The machine's own clocks.
@@ -37,38 +55,71 @@ impl Clock for SystemClock {
     fn monotonic(&self) -> Instant {
         Instant::now()
     }
+
+    fn since_boot(&self) -> Duration {
+        use nix::time::{ClockId, clock_gettime};
+        let reading = clock_gettime(ClockId::CLOCK_BOOTTIME);
+        reading.expect("every kernel that this runs on has this clock").into()
+    }
 }
 
 /// A clock that stands still until it is moved, for tests and simulations.
 #[derive(Debug)]
-pub struct ManualClock(Mutex<(Timestamp, Instant)>);
+pub struct ManualClock(Mutex<Hands>);
+
+#[derive(Debug, Clone, Copy)]
+struct Hands {
+    wall: Timestamp,
+    monotonic: Instant,
+    since_boot: Duration,
+}
 
 impl ManualClock {
     /// A clock that shows `wall` and some monotonic instant.
     pub fn new(wall: Timestamp) -> Self {
-        Self(Mutex::new((wall, SystemClock.monotonic())))
+        Self(Mutex::new(Hands {
+            wall,
+            monotonic: SystemClock.monotonic(),
+            since_boot: Duration::ZERO,
+        }))
     }
 
-    /// Lets `by` pass on both clocks.
+    /// Lets `by` pass on all clocks.
     pub fn advance(&self, by: Duration) {
-        let mut now = self.0.lock().expect("no holder of this lock can panic");
-        now.0 += by;
-        now.1 += by;
+        let mut hands = self.hands();
+        hands.wall += by;
+        hands.monotonic += by;
+        hands.since_boot += by;
     }
 
-    /// Sets the wall clock alone: a clock step, or (to a later time) a suspended machine.
+    /// Sets the wall clock alone: a clock step.
     pub fn step_to(&self, wall: Timestamp) {
-        self.0.lock().expect("no holder of this lock can panic").0 = wall;
+        self.hands().wall = wall;
+    }
+
+    /// Lets the machine sleep for `by`: limits stand still, time does not.
+    pub fn suspend(&self, by: Duration) {
+        let mut hands = self.hands();
+        hands.wall += by;
+        hands.since_boot += by;
+    }
+
+    fn hands(&self) -> MutexGuard<'_, Hands> {
+        self.0.lock().expect("no holder of this lock can panic")
     }
 }
 
 impl Clock for ManualClock {
     fn wall(&self) -> Timestamp {
-        self.0.lock().expect("no holder of this lock can panic").0
+        self.hands().wall
     }
 
     fn monotonic(&self) -> Instant {
-        self.0.lock().expect("no holder of this lock can panic").1
+        self.hands().monotonic
+    }
+
+    fn since_boot(&self) -> Duration {
+        self.hands().since_boot
     }
 }
 
@@ -107,7 +158,10 @@ mod tests {
         let start = clock.monotonic();
         clock.advance(Duration::from_secs(2));
         clock.step_to("2026-11-30T08:00:00Z".parse().unwrap());
+        assert_eq!(clock.since_boot(), Duration::from_secs(2));
+        clock.suspend(Duration::from_hours(8));
         assert_eq!(clock.monotonic() - start, Duration::from_secs(2));
-        assert_eq!(clock.wall(), "2026-11-30T08:00:00Z".parse().unwrap());
+        assert_eq!(clock.wall(), "2026-11-30T16:00:00Z".parse().unwrap());
+        assert_eq!(clock.since_boot(), Duration::from_secs(8 * 3600 + 2));
     }
 }

@@ -100,6 +100,7 @@ fn read(
         directory,
         defaults,
         environment: sources.environment.clone(),
+        sources: sources.clone(),
     };
     let of_defaults = config.with_surroundings(|around| config.defaults.problems(around));
     problems.extend(of_defaults);
@@ -139,6 +140,10 @@ fn scheduler(root: &Node) -> Scheduler {
         max_concurrent_runs: lane.map_or(usual.max_concurrent_runs, NonZeroUsize::new),
         shutdown_grace: duration("shutdown_grace", usual.shutdown_grace),
         cleanup_timeout: duration("cleanup_timeout", usual.cleanup_timeout),
+        reload: root
+            .text("scheduler.reload")
+            .and_then(|word| word.parse().ok())
+            .unwrap_or(usual.reload),
     }
 }
 

@@ -15,8 +15,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::job::{Defaults, Environment, ModelRef, Surroundings, Unresolved};
-use crate::schedule::{Zone, Zones};
+use crate::job::{Defaults, Environment, ModelRef, Problem, Surroundings, Unresolved};
+use crate::schedule::{Schedule, Zone, Zones};
 use providers::{Directory, JobModels};
 
 pub use jobs::{JobSet, load_jobs};
@@ -47,7 +47,18 @@ pub struct Config {
     pub environment: Environment,
     directory: Directory,
     defaults: Defaults,
+    sources: Sources,
 }
+
+words!(
+    /// How changed files are noticed.
+    Reload {
+        /// By watching them.
+        Watch = "watch",
+        /// Only when somebody says so.
+        Manual = "manual",
+    }
+);
 
 /// How runs are started and ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +69,8 @@ pub struct Scheduler {
     pub shutdown_grace: Duration,
     /// The clean-up after the end of a run, in all.
     pub cleanup_timeout: Duration,
+    /// How changed files are noticed.
+    pub reload: Reload,
 }
 
 impl Default for Scheduler {
@@ -67,6 +80,7 @@ impl Default for Scheduler {
             max_concurrent_runs: NonZeroUsize::new(8),
             shutdown_grace: Duration::from_secs(30),
             cleanup_timeout: Duration::from_secs(20),
+            reload: Reload::Watch,
         }
     }
 }
@@ -108,6 +122,25 @@ impl Config {
     /// What `provider/model` or an alias stands for.
     pub fn resolve_model(&self, text: &str) -> Result<ModelRef, Unresolved> {
         self.directory.resolve(text)
+    }
+
+    /// The files beside the jobs' that a change of meaning can come from: a configuration that is
+    /// not there yet is one of them.
+    pub fn watched_files(&self) -> Vec<PathBuf> {
+        if self.files.is_empty() {
+            return vec![self.sources.absolute(std::path::Path::new("config.toml"))];
+        }
+        self.files.clone()
+    }
+
+    /// Reads the same files again.
+    pub fn read_again(&self) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
+        load(&self.sources)
+    }
+
+    /// The schedule of a definition that was stored, if it can still be understood.
+    pub fn stored_schedule(&self, definition: &str) -> Option<Schedule> {
+        self.with_surroundings(|around| crate::job::stored_schedule(definition, around))
     }
 
     /// The limit of a job's run that writes none: min(60m, A when configured).

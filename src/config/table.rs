@@ -46,13 +46,7 @@ static SCHEDULER: &[Key] = &[
         Now,
         "Width of the global lane; 0 = none.",
     ),
-    key(
-        "reload",
-        Words(&["watch", "manual"]),
-        r#""manual""#,
-        Only(r#"["manual"]"#),
-        "How changed files are noticed.",
-    ),
+    key("reload", Words(&["watch", "manual"]), r#""watch""#, Now, "How changed files are noticed."),
     key("shutdown_grace", TIME, r#""30s""#, Now, "How long runs may go on after a stop signal."),
     key("cleanup_timeout", TIME, r#""20s""#, Now, "The clean-up after the end of a run, in all."),
     key(

@@ -12,29 +12,20 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use super::event::Event;
 use super::protocol::{Reply, Request, is_terminal};
 use super::socket::write_line;
-use crate::executor::{Bus, LaneView};
+use crate::executor::{Bus, Lanes};
+use crate::plan::{Pause, PauseCause};
 use crate::run::RunEvent;
-use crate::store::{RunRecord, Store};
+use crate::store::{RunRecord, Store, StoreError};
 
 /// A request is a line; longer ones are refused before they are read whole.
 const REQUEST_BYTES_MAX: u64 = 64 * 1024;
+
 /// Answers everyone who connects, until it is dropped.
-pub(super) async fn answer_all(
-    listener: UnixListener,
-    events: mpsc::Sender<Event>,
-    bus: Bus,
-    store: Store,
-    lanes: Arc<dyn Fn() -> Vec<LaneView> + Send + Sync>,
-) {
+pub(super) async fn answer_all(listener: UnixListener, desk: Desk) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let desk = Desk {
-                    events: events.clone(),
-                    bus: bus.clone(),
-                    store: store.clone(),
-                    lanes: Arc::clone(&lanes),
-                };
+                let desk = desk.clone();
                 tokio::spawn(async move {
                     if let Err(error) = desk.answer(BufReader::new(stream)).await {
                         tracing::debug!(%error, "a control client went away");
@@ -50,11 +41,13 @@ pub(super) async fn answer_all(
     }
 }
 
-struct Desk {
-    events: mpsc::Sender<Event>,
-    bus: Bus,
-    store: Store,
-    lanes: Arc<dyn Fn() -> Vec<LaneView> + Send + Sync>,
+/// What an answer is made of.
+#[derive(Clone)]
+pub(super) struct Desk {
+    pub(super) events: mpsc::Sender<Event>,
+    pub(super) bus: Bus,
+    pub(super) store: Store,
+    pub(super) lanes: Lanes,
 }
 
 impl Desk {
@@ -83,6 +76,27 @@ impl Desk {
                 let listening = self.bus.listen();
                 self.follow(stream, &run_id, listening).await
             }
+            Request::Backfill { job, slots } => {
+                let reply = match self.next_attempts(&job, slots).await {
+                    Ok(slots) => self.ask(|answer| Event::PastWanted { job, slots, answer }).await,
+                    Err(error) => Reply::refused("internal", error.to_string()),
+                };
+                write_line(stream.get_mut(), &reply).await
+            }
+            Request::Pause { job, until, reason } => {
+                let words = reason.unwrap_or_else(|| "no reason given".to_owned());
+                let pause = Pause { cause: PauseCause::Person, words, until };
+                let reply = self.ask(|answer| Event::PauseWanted { job, pause, answer }).await;
+                write_line(stream.get_mut(), &reply).await
+            }
+            Request::Resume { job } => {
+                let reply = self.ask(|answer| Event::ResumeWanted { job, answer }).await;
+                write_line(stream.get_mut(), &reply).await
+            }
+            Request::Reload => {
+                let reply = self.ask(|answer| Event::ReloadWanted(Some(answer))).await;
+                write_line(stream.get_mut(), &reply).await
+            }
             Request::Cancel { target } => {
                 let reply = self.ask(|answer| Event::CancelWanted { target, answer }).await;
                 write_line(stream.get_mut(), &reply).await
@@ -90,7 +104,7 @@ impl Desk {
             Request::Status => {
                 let mut reply = self.ask(Event::StatusWanted).await;
                 if let Reply::Status(status) = &mut reply {
-                    status.lanes = (self.lanes)();
+                    status.lanes = self.lanes.view();
                 }
                 write_line(stream.get_mut(), &reply).await
             }
@@ -144,6 +158,21 @@ impl Desk {
             Some(record) => write_line(stream.get_mut(), &Reply::Ended(Box::new(record))).await,
             None => Ok(()),
         }
+    }
+
+    /// Each slot with the number of its next free attempt.
+    async fn next_attempts(
+        &self,
+        job: &str,
+        slots: Vec<jiff::Timestamp>,
+    ) -> Result<Vec<(jiff::Timestamp, u32)>, StoreError> {
+        let (store, job) = (self.store.clone(), job.to_owned());
+        let read = move || {
+            let reader = store.reader()?;
+            let next = |due_at| Ok((due_at, reader.next_attempt(&job, due_at)?));
+            slots.into_iter().map(next).collect()
+        };
+        tokio::task::spawn_blocking(read).await.unwrap_or(Err(StoreError::Stopped))
     }
 
     async fn record(&self, run_id: &str) -> Option<RunRecord> {

@@ -1,26 +1,30 @@
 //! The deciding half of the daemon: one event in, commands out, nothing awaited.
+//!
+//! What is due and what follows a run is the [`Planner`]'s to say; here its acts get run ids,
+//! watchdogs and answers. What people ask for is in `asked.rs`, what changed files mean in
+//! `files.rs`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod asked;
+mod files;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::oneshot;
+use tokio::sync::Notify;
 
-use super::event::{Command, Event, Launch};
-use super::protocol::{Reply, Status, StatusNext, StatusRun, Target};
-use crate::clock::{Clock, to_millis};
+use super::event::{Answer, Command, Event, Launch};
+use super::protocol::Reply;
+use crate::clock::{Clock, Now, to_millis};
 use crate::executor::{Ticket, Watchdog};
-use crate::job::{JobId, JobSpec, digest};
-use crate::plan::{self, JobView, PlannedSlot, Reason};
+use crate::job::{JobId, JobSpec};
+use crate::plan::{Act, LiveId, Planner, Record, RunEnd, Start};
 use crate::run::{CancelReason, RunId, SessionId, Trigger};
-use crate::schedule::Schedule;
-use crate::store::{JobMemory, NewRun, SlotRow};
+use crate::store::{NewRun, QueuedRun, Recovered, RunSlot};
 use crate::turn::Variables;
 
-/// A ledger that is ahead of the clock by more than this is worth a word: an adjustment of the
-/// clock is smaller.
-const CLOCK_BEHIND_MAX: Duration = Duration::from_mins(1);
+pub(super) use files::{all_words, job_rows};
 
 /// Whether due slots start runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,23 +35,15 @@ pub enum Scheduling {
     Off,
 }
 
-/// A job as the dispatcher knows it.
-#[derive(Debug)]
-pub struct JobEntry {
-    spec: Arc<JobSpec>,
-    schedule: Option<Schedule>,
-    decided_until: Timestamp,
-    unseen_because: Reason,
-    next_due: Option<Timestamp>,
-    active_runs: usize,
-}
-
 #[derive(Debug)]
 struct ActiveRun {
     job: JobId,
+    living: LiveId,
     trigger: Trigger,
     since: Timestamp,
     watchdog: Arc<Watchdog>,
+    /// Wakes a run that waits for another one of its job.
+    turn: Option<Arc<Notify>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,51 +58,37 @@ enum Phase {
 #[derive(Debug)]
 pub struct Dispatcher {
     clock: Arc<dyn Clock>,
-    jobs: BTreeMap<JobId, JobEntry>,
+    planner: Planner,
+    /// The jobs that can run. While a file is invalid, its last good version stays here.
+    jobs: BTreeMap<JobId, Arc<JobSpec>>,
+    /// Files that define no job now, with the reason.
     invalid: BTreeMap<String, String>,
-    queue: BTreeSet<(Timestamp, JobId)>,
+    reading: files::Reading,
     active: HashMap<RunId, ActiveRun>,
     scheduling: Scheduling,
     phase: Phase,
 }
 
-impl JobEntry {
-    /// A job with what the ledger remembers of it.
-    pub fn new(spec: Arc<JobSpec>, memory: &JobMemory) -> Self {
-        let anchor = memory.every_anchor.unwrap_or(memory.first_seen_at);
-        let schedule = spec.schedule.as_ref().map(|it| it.schedule.anchored(anchor));
-        Self {
-            schedule,
-            decided_until: memory.decided_until,
-            unseen_because: if memory.was_invalid { Reason::Invalid } else { Reason::Down },
-            next_due: None,
-            active_runs: 0,
-            spec,
-        }
-    }
-}
-
 impl Dispatcher {
-    /// A dispatcher over `jobs`; `invalid` are the files that define none, with the reason.
+    /// A dispatcher over `jobs`, which `planner` knows; `invalid` are the files that define none,
+    /// with the reason.
     pub fn new(
         clock: Arc<dyn Clock>,
-        jobs: BTreeMap<JobId, JobEntry>,
+        planner: Planner,
+        jobs: BTreeMap<JobId, Arc<JobSpec>>,
         invalid: BTreeMap<String, String>,
         scheduling: Scheduling,
     ) -> Self {
-        let mut dispatcher = Self {
+        Self {
             clock,
+            planner,
             jobs,
             invalid,
-            queue: BTreeSet::new(),
+            reading: files::Reading::default(),
             active: HashMap::new(),
             scheduling,
             phase: Phase::Open,
-        };
-        if scheduling == Scheduling::On {
-            dispatcher.fill_queue();
         }
-        dispatcher
     }
 
     /// Whether due slots start runs.
@@ -116,7 +98,10 @@ impl Dispatcher {
 
     /// When each job is due next, soonest first.
     pub fn upcoming(&self) -> impl Iterator<Item = (Timestamp, &JobSpec)> {
-        self.queue.iter().filter_map(|(due, job)| Some((*due, &*self.jobs.get(job)?.spec)))
+        self.planner
+            .upcoming()
+            .into_iter()
+            .filter_map(|(due, job)| Some((due, &**self.jobs.get(job)?)))
     }
 
     /// How many runs wait or run.
@@ -135,252 +120,215 @@ impl Dispatcher {
     }
 
     /// The instant at which it wants to be woken; none when nothing is started by the clock.
-    pub fn next_due(&self) -> Option<Timestamp> {
-        match self.phase {
-            Phase::Open => self.queue.first().map(|(due, _)| *due),
-            Phase::Draining | Phase::Stopping => None,
+    pub fn wake(&self) -> Option<Timestamp> {
+        match (self.phase, self.scheduling) {
+            (Phase::Open, Scheduling::On) => self.planner.wake(),
+            (Phase::Draining | Phase::Stopping, _) | (_, Scheduling::Off) => None,
         }
     }
 
     /// Decides what `event` means at `now`.
-    pub fn step(&mut self, event: Event, now: Timestamp) -> Vec<Command> {
+    pub fn step(&mut self, event: Event, now: Now) -> Vec<Command> {
+        let wall = to_millis(now.wall);
         let mut commands = match event {
             Event::Woke => Vec::new(),
-            Event::RunEnded(run_id) => {
-                self.forget(&run_id);
-                Vec::new()
-            }
+            Event::RunEnded { run_id, end } => self.run_ended(&run_id, end.as_ref(), wall),
             Event::RunWanted { job, slot, force, answer } => {
-                self.run_wanted(&job, slot, force, answer, now)
+                self.run_wanted(&job, slot, force, answer, wall)
             }
+            Event::PastWanted { job, slots, answer } => self.past_wanted(&job, slots, answer, wall),
             Event::CancelWanted { target, answer } => self.cancel_wanted(&target, answer),
+            Event::PauseWanted { job, pause, answer } => {
+                self.pause_wanted(job.as_deref(), &pause, answer, wall)
+            }
+            Event::ResumeWanted { job, answer } => self.resume_wanted(job.as_deref(), answer, now),
             Event::StatusWanted(answer) => {
                 vec![Command::Answer(answer, Box::new(Reply::Status(Box::new(self.status()))))]
+            }
+            Event::ReloadWanted(answer) => self.reload_wanted(answer),
+            Event::FilesRead(files) => self.files_read(files, now),
+            Event::FilesAdopted(files, memories) => self.files_adopted(*files, &memories, now),
+            Event::FilesRefused(words) => self.files_refused(&words),
+            Event::Rewound(ahead) => {
+                self.planner.rewound(ahead, wall);
+                Vec::new()
             }
             Event::Stop => self.stop(),
             Event::GraceOver => self.cancel_all(CancelReason::Shutdown),
         };
         // Whatever woke the loop, nothing that is due waits for the next wake-up.
-        commands.extend(self.take_due(now));
-        if self.phase != Phase::Open && self.active.is_empty() {
+        commands.extend(self.look(now));
+        if self.phase != Phase::Open && self.active.is_empty() && !self.has_past() {
             commands.push(Command::Exit);
         }
         commands
     }
 
-    /// Every job's first due instant after what is decided; the past included, so that what was
-    /// missed gets its row at the first step.
-    fn fill_queue(&mut self) {
-        let now = self.clock.wall();
-        for (id, entry) in &mut self.jobs {
-            if entry.decided_until > now + CLOCK_BEHIND_MAX {
-                tracing::warn!(
-                    job = %id, decided_until = %entry.decided_until, %now,
-                    "the clock is behind what the ledger has decided: nothing of this job starts \
-                     before that, so that no slot starts twice"
-                );
-            }
-            let next = entry.schedule.as_ref().and_then(|it| it.next_after(entry.decided_until));
-            entry.next_due = next.map(|due| due.at);
-            self.queue.extend(entry.next_due.map(|due| (due, id.clone())));
-        }
-    }
-
-    /// Takes all due entries first, then decides them.
-    fn take_due(&mut self, now: Timestamp) -> Vec<Command> {
-        if self.phase != Phase::Open {
+    /// What a dead process had left: what it had queued goes on if it is in time, and what ended
+    /// with it has its consequences.
+    pub fn recover(&mut self, recovered: Recovered, now: Now) -> Vec<Command> {
+        if self.scheduling == Scheduling::Off {
             return Vec::new();
         }
-        let mut due = Vec::new();
-        while self.queue.first().is_some_and(|(at, _)| *at <= now) {
-            due.extend(self.queue.pop_first().map(|(_, job)| job));
-        }
-        due.into_iter().flat_map(|job| self.decide(&job, now)).collect()
-    }
-
-    fn decide(&mut self, id: &JobId, now: Timestamp) -> Vec<Command> {
-        let Some(entry) = self.jobs.get_mut(id) else { return Vec::new() };
-        let (Some(schedule), Some(spec)) = (&entry.schedule, &entry.spec.schedule) else {
-            return Vec::new();
-        };
-        let view = JobView {
-            schedule,
-            catchup: spec.catchup,
-            catchup_window: spec.catchup_window,
-            overlap: spec.overlap,
-            enabled: entry.spec.enabled,
-            decided_until: entry.decided_until,
-            active_runs: entry.active_runs,
-            unseen_because: entry.unseen_because,
-        };
-        let plan = plan::decide(view, now);
-        entry.decided_until = plan.decided_until;
-        // What was invalid or down before is decided now; from here on only a late loop can miss.
-        entry.unseen_because = Reason::Down;
-        entry.next_due = plan.next_due;
-        self.queue.extend(plan.next_due.map(|due| (due, id.clone())));
-        self.commands_of(id, plan.slots, plan.next_due, now)
-    }
-
-    /// One command per run that starts, so that a slot and its run are one transaction; decisions
-    /// that start nothing go with the next one.
-    fn commands_of(
-        &mut self,
-        id: &JobId,
-        planned: Vec<PlannedSlot>,
-        next_due: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Vec<Command> {
+        let wall = to_millis(now.wall);
         let mut commands = Vec::new();
-        let mut rows = Vec::new();
-        for slot in planned {
-            let launch = slot.trigger.map(|trigger| {
-                let period = self.period_of_slot(id, slot.due_at);
-                self.launch(id, trigger, Some(slot.due_at), period, now)
-            });
-            rows.push(SlotRow {
-                due_at: slot.due_at,
-                due_until: slot.due_until,
-                slots: slot.slots,
-                decision: slot.decision,
-                reason: slot.reason,
-                run_id: launch.as_ref().map(|launch| launch.run.run_id.clone()),
-            });
-            if launch.is_some() {
-                let (job, slots) = (id.clone(), std::mem::take(&mut rows));
-                commands.push(Command::Record { job, slots, launch, next_due });
-            }
+        for (job, ended) in recovered.ended {
+            let acts = self.planner.ended_before(&job, ended.chain, &ended.end, wall);
+            commands.extend(self.commands_of(acts, wall));
         }
-        if !rows.is_empty() {
-            commands.push(Command::Record { job: id.clone(), slots: rows, launch: None, next_due });
+        for queued in recovered.queued {
+            commands.push(self.take_over(queued, wall));
+        }
+        for (job, due_at) in recovered.buffered {
+            let acts = self.planner.rebuffered(&job, due_at, wall);
+            commands.extend(self.commands_of(acts, wall));
         }
         commands
     }
 
+    fn take_over(&mut self, queued: QueuedRun, now: Timestamp) -> Command {
+        let QueuedRun { run_id, session_id, job, trigger, chain } = queued;
+        let Some(spec) = self.jobs.get(&job).cloned() else { return Command::GiveUp(run_id) };
+        let Some(living) = self.planner.requeued(&job, chain, now) else {
+            return Command::GiveUp(run_id);
+        };
+        let slot = RunSlot { due_at: chain.due_at, start_at: chain.due_at, stands_for: 1 };
+        let run = NewRun {
+            run_id,
+            trigger,
+            slot: Some(slot),
+            attempt: chain.attempt,
+            session_id,
+            definition_hash: spec.definition_hash.clone(),
+        };
+        let period = self.period_of_slot(&job, chain.due_at);
+        Command::TakeOver(self.launch(spec, run, living, period, None, now))
+    }
+
+    /// Takes everything that is due.
+    fn look(&mut self, now: Now) -> Vec<Command> {
+        if self.wake().is_none_or(|wake| wake > now.wall) && !self.looks_back(now) {
+            return Vec::new();
+        }
+        let acts = self.planner.look(Now { wall: to_millis(now.wall), ..now });
+        self.commands_of(acts, to_millis(now.wall))
+    }
+
+    /// Whether the clock was set back, which the planner has to see although nothing is due.
+    fn looks_back(&self, now: Now) -> bool {
+        self.phase == Phase::Open
+            && self.scheduling == Scheduling::On
+            && self.planner.was_set_back(now)
+    }
+
+    fn commands_of(&mut self, acts: Vec<Act>, now: Timestamp) -> Vec<Command> {
+        let mut commands = Vec::new();
+        for act in acts {
+            match act {
+                Act::Record(record) => commands.push(self.record(record, now)),
+                Act::Replace(job) => {
+                    let replaced = self.active.values().filter(|run| run.job == job);
+                    let replaced = replaced.filter(|run| run.turn.is_none());
+                    commands.extend(replaced.map(|run| {
+                        Command::Cancel(Arc::clone(&run.watchdog), CancelReason::Replaced)
+                    }));
+                }
+                Act::Release(living) => {
+                    let waits = self.active.values_mut().find(|run| run.living == living);
+                    if let Some(turn) = waits.and_then(|run| run.turn.take()) {
+                        turn.notify_one();
+                    }
+                }
+                Act::Rewind => commands.push(Command::Rewind(now)),
+            }
+        }
+        commands
+    }
+
+    fn record(&mut self, record: Box<Record>, now: Timestamp) -> Command {
+        let launch = record.start.and_then(|start| {
+            // A slot of a job without a definition starts nothing.
+            let spec = self.jobs.get(&record.job).cloned()?;
+            Some(self.launch_slot(spec, &start, now))
+        });
+        Command::Record { record, launch, then: None }
+    }
+
+    fn launch_slot(&mut self, spec: Arc<JobSpec>, start: &Start, now: Timestamp) -> Box<Launch> {
+        let due_at = start.chain.due_at;
+        let slot = RunSlot { due_at, start_at: start.start_at, stands_for: start.stands_for };
+        let run = NewRun {
+            run_id: RunId::new(now),
+            trigger: start.trigger,
+            slot: Some(slot),
+            attempt: start.chain.attempt,
+            session_id: SessionId::new(now),
+            definition_hash: spec.definition_hash.clone(),
+        };
+        let period = self.period_of_slot(&spec.id, due_at);
+        self.launch(spec, run, start.id, period, None, now)
+    }
+
     fn launch(
         &mut self,
-        id: &JobId,
-        trigger: Trigger,
-        due_at: Option<Timestamp>,
+        spec: Arc<JobSpec>,
+        run: NewRun,
+        living: LiveId,
         (slot_start, slot_end): (Timestamp, Timestamp),
+        turn: Option<Arc<Notify>>,
         now: Timestamp,
     ) -> Box<Launch> {
-        let entry = self.jobs.get_mut(id).expect("only known jobs are launched");
-        entry.active_runs += 1;
-        let spec = Arc::clone(&entry.spec);
-        let run_id = RunId::new(now);
-        let session_id = SessionId::new(now);
         let watchdog = Arc::new(Watchdog::new(Arc::clone(&self.clock), spec.limits.lane_timeout));
-        self.active.insert(
-            run_id.clone(),
-            ActiveRun { job: id.clone(), trigger, since: now, watchdog: Arc::clone(&watchdog) },
-        );
+        let due_at = run.slot.map(|slot| slot.due_at);
+        let active = ActiveRun {
+            job: spec.id.clone(),
+            living,
+            trigger: run.trigger,
+            since: now,
+            watchdog: Arc::clone(&watchdog),
+            turn: turn.clone(),
+        };
+        self.active.insert(run.run_id.clone(), active);
         let variables = Variables {
             due_at: due_at.unwrap_or(slot_end),
             slot_start,
             slot_end,
             vars: spec.agent.vars.clone(),
         };
-        Box::new(Launch {
-            run: NewRun {
-                run_id: run_id.clone(),
-                trigger,
-                due_at,
-                attempt: 1,
-                session_id: session_id.clone(),
-                definition_hash: spec.definition_hash.clone(),
-            },
-            ticket: Ticket { run_id, session_id, spec, trigger, due_at, variables },
-            watchdog,
-            answer: None,
-        })
+        let ticket = Ticket {
+            run_id: run.run_id.clone(),
+            session_id: run.session_id.clone(),
+            trigger: run.trigger,
+            spec,
+            due_at,
+            turn,
+            variables,
+        };
+        Box::new(Launch { run, ticket, watchdog, answer: None })
     }
 
     /// The period that a slot reports on: from the due instant before it.
     fn period_of_slot(&self, id: &JobId, due_at: Timestamp) -> (Timestamp, Timestamp) {
-        let schedule = self.jobs.get(id).and_then(|entry| entry.schedule.as_ref());
         let just_before = due_at - Duration::from_millis(1);
-        let start = schedule.and_then(|it| it.prev_at_or_before(just_before));
-        (start.unwrap_or(due_at), due_at)
+        (self.due_until(id, just_before).unwrap_or(due_at), due_at)
     }
 
-    /// The period of a run by hand: from the last due instant to now.
-    fn period_until(&self, id: &JobId, now: Timestamp) -> (Timestamp, Timestamp) {
-        let schedule = self.jobs.get(id).and_then(|entry| entry.schedule.as_ref());
-        (schedule.and_then(|it| it.prev_at_or_before(now)).unwrap_or(now), now)
+    fn due_until(&self, id: &JobId, at: Timestamp) -> Option<Timestamp> {
+        self.planner.rules_of(id)?.schedule.as_ref()?.prev_at_or_before(at)
     }
 
-    fn run_wanted(
-        &mut self,
-        job: &str,
-        slot: Option<Timestamp>,
-        force: bool,
-        answer: oneshot::Sender<Reply>,
-        now: Timestamp,
-    ) -> Vec<Command> {
-        if self.scheduling == Scheduling::Off && self.phase == Phase::Open {
-            self.phase = Phase::Draining;
-        }
-        let id = match self.may_run(job, force) {
-            Ok(id) => id,
-            Err(refusal) => return vec![Command::Answer(answer, Box::new(refusal))],
-        };
-        let now = to_millis(now);
-        let period = match slot {
-            Some(slot) => self.period_of_slot(&id, slot),
-            None => self.period_until(&id, now),
-        };
-        let mut launch = self.launch(&id, Trigger::Manual, None, period, now);
-        launch.answer = Some(answer);
-        let next_due = self.jobs.get(&id).and_then(|entry| entry.next_due);
-        vec![Command::Record { job: id, slots: Vec::new(), launch: Some(launch), next_due }]
-    }
-
-    /// The same policy as a scheduled run's: overlap holds, `force` lifts only `enabled`.
-    fn may_run(&self, job: &str, force: bool) -> Result<JobId, Reply> {
-        if let Some(why) = self.invalid.get(job) {
-            return Err(Reply::refused("invalid", format!("`{job}` cannot run: {why}")));
-        }
-        let known = job.parse::<JobId>().ok().filter(|id| self.jobs.contains_key(id));
-        let Some(id) = known else {
-            return Err(Reply::refused("unknown", self.unknown_job(job)));
-        };
-        let entry = &self.jobs[&id];
+    fn run_ended(&mut self, run_id: &RunId, end: Option<&RunEnd>, now: Timestamp) -> Vec<Command> {
+        let Some(run) = self.active.remove(run_id) else { return Vec::new() };
+        let acts = self.planner.ended(&run.job, run.living, end, now);
         if self.phase == Phase::Stopping {
-            return Err(Reply::refused("stopping", "the daemon is stopping".into()));
+            // What starts now would be cut at once; what is left to decide stays in the ledger.
+            return Vec::new();
         }
-        if !entry.spec.enabled && !force {
-            let words = format!("`{job}` is disabled; --force runs it all the same");
-            return Err(Reply::refused("disabled", words));
-        }
-        let overlap = entry.spec.schedule.as_ref().map(|schedule| schedule.overlap);
-        if entry.active_runs > 0 && overlap != Some(crate::job::Overlap::AllowAll) {
-            return Err(Reply::refused("overlap", format!("`{job}` is already running")));
-        }
-        Ok(id)
+        self.commands_of(acts, now)
     }
 
-    fn unknown_job(&self, job: &str) -> String {
-        let names = self.jobs.keys().map(JobId::as_str);
-        match crate::job::nearest(job, names) {
-            Some(near) => format!("there is no job `{job}`; did you mean `{near}`?"),
-            None => format!("there is no job `{job}`"),
-        }
-    }
-
-    fn cancel_wanted(&self, target: &Target, answer: oneshot::Sender<Reply>) -> Vec<Command> {
-        let hit = |(run_id, run): &(&RunId, &ActiveRun)| match target {
-            Target::Job(job) => run.job.as_str() == job,
-            Target::Run(wanted) => run_id.as_str() == wanted,
-        };
-        let runs: Vec<_> = self.active.iter().filter(hit).collect();
-        let run_ids = runs.iter().map(|(run_id, _)| run_id.to_string()).collect();
-        let mut commands: Vec<_> = runs
-            .iter()
-            .map(|(_, run)| Command::Cancel(Arc::clone(&run.watchdog), CancelReason::Person))
-            .collect();
-        commands.push(Command::Answer(answer, Box::new(Reply::Cancelled { run_ids })));
-        commands
+    fn has_past(&self) -> bool {
+        self.phase == Phase::Draining && self.planner.has_backfill()
     }
 
     /// The first signal. What only waits for a lane ends now: it would start under the axe.
@@ -397,42 +345,10 @@ impl Dispatcher {
         let cancel = |run: &ActiveRun| Command::Cancel(Arc::clone(&run.watchdog), reason);
         self.active.values().map(cancel).collect()
     }
+}
 
-    fn forget(&mut self, run_id: &RunId) {
-        if let Some(run) = self.active.remove(run_id)
-            && let Some(entry) = self.jobs.get_mut(&run.job)
-        {
-            entry.active_runs -= 1;
-        }
-    }
-
-    fn status(&self) -> Status {
-        let mut runs: Vec<_> = self
-            .active
-            .iter()
-            .map(|(run_id, run)| StatusRun {
-                run_id: run_id.to_string(),
-                job: run.job.to_string(),
-                trigger: run.trigger,
-                since: run.since,
-                waiting: run.watchdog.is_waiting(),
-            })
-            .collect();
-        runs.sort_by(|a, b| a.run_id.cmp(&b.run_id));
-        Status {
-            pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            jobs: self.jobs.len(),
-            definitions: digest(self.jobs.values().map(|entry| &*entry.spec)),
-            invalid: self.invalid.clone(),
-            next: self
-                .queue
-                .first()
-                .map(|(due, job)| StatusNext { job: job.to_string(), due_at: *due }),
-            runs,
-            lanes: Vec::new(),
-        }
-    }
+fn answered(answer: Answer, reply: Reply) -> Command {
+    Command::Answer(answer, Box::new(reply))
 }
 
 #[cfg(test)]

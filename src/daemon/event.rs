@@ -1,65 +1,139 @@
 //! What the dispatcher hears, and what it says.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use super::protocol::{Reply, Target};
+use crate::config::{Config, JobSet};
 use crate::executor::{Ticket, Watchdog};
-use crate::job::JobId;
+use crate::job::Problem;
+use crate::plan::{Ahead, Pause, Record, RunEnd};
 use crate::run::{CancelReason, RunId};
-use crate::store::{NewRun, SlotRow};
+use crate::store::{JobMemory, JobRow, NewRun};
+
+/// Where an answer goes. Whoever asked may be gone.
+pub type Answer = oneshot::Sender<Reply>;
 
 /// What has happened.
 #[derive(Debug)]
 pub enum Event {
     /// Time has passed.
     Woke,
-    /// A run is over, or could not be recorded.
-    RunEnded(RunId),
+    /// A run is over.
+    RunEnded {
+        /// Which.
+        run_id: RunId,
+        /// How; `None` if it never began.
+        end: Option<RunEnd>,
+    },
     /// Somebody asks for a run.
     RunWanted {
         /// Of which job.
         job: String,
         /// Whose slot's variables it gets.
         slot: Option<Timestamp>,
-        /// Lifts `enabled = false`.
+        /// Lifts disabled, paused and held.
         force: bool,
         /// Where the answer goes.
-        answer: oneshot::Sender<Reply>,
+        answer: Answer,
+    },
+    /// Somebody asks for runs of past slots.
+    PastWanted {
+        /// Of which job.
+        job: String,
+        /// The slots, each with the number of its next free attempt.
+        slots: Vec<(Timestamp, u32)>,
+        /// Where the answer goes.
+        answer: Answer,
     },
     /// Somebody asks for the end of runs.
     CancelWanted {
         /// Which.
         target: Target,
         /// Where the answer goes.
-        answer: oneshot::Sender<Reply>,
+        answer: Answer,
+    },
+    /// Somebody holds a job, or all of them.
+    PauseWanted {
+        /// Which; `None`: all.
+        job: Option<String>,
+        /// Why and for how long.
+        pause: Pause,
+        /// Where the answer goes.
+        answer: Answer,
+    },
+    /// Somebody frees a job, or all of them.
+    ResumeWanted {
+        /// Which; `None`: all.
+        job: Option<String>,
+        /// Where the answer goes.
+        answer: Answer,
     },
     /// Somebody asks how things are.
-    StatusWanted(oneshot::Sender<Reply>),
+    StatusWanted(Answer),
+    /// The files are to be read again.
+    ReloadWanted(Option<Answer>),
+    /// They have been read.
+    FilesRead(Box<Files>),
+    /// The ledger has taken over what they say.
+    FilesAdopted(Box<Files>, HashMap<String, JobMemory>),
+    /// The ledger could not take it over.
+    FilesRefused(String),
+    /// The ledger's answer to [`Command::Rewind`].
+    Rewound(Option<Ahead>),
     /// The first signal: start nothing more, let what runs come to its end.
     Stop,
     /// The grace is over: end what still runs.
     GraceOver,
 }
 
+/// The files as they are now.
+#[derive(Debug)]
+pub struct Files {
+    /// The configuration, or what is wrong with it.
+    pub config: Result<Arc<Config>, Vec<Problem>>,
+    /// The jobs; empty while the configuration cannot be used.
+    pub jobs: JobSet,
+    /// Jobs that were there and are not any more.
+    pub gone: Vec<String>,
+}
+
 /// What is to be done.
 #[derive(Debug)]
 pub enum Command {
-    /// Record decisions about slots of a job and, when that is on the disk, start the run.
+    /// Record a decision and, when that is on the disk, start the run and answer.
     Record {
-        /// The job.
-        job: JobId,
-        /// The decisions.
-        slots: Vec<SlotRow>,
+        /// The decision.
+        record: Box<Record>,
         /// The run, if one starts.
         launch: Option<Box<Launch>>,
-        /// When the job is due next.
-        next_due: Option<Timestamp>,
+        /// Who wants to hear that it is recorded, and in which words.
+        then: Option<(Answer, Reply)>,
     },
+    /// Drive a run that a dead process had queued.
+    TakeOver(Box<Launch>),
+    /// Close a run that a dead process had queued and that is too late now.
+    GiveUp(RunId),
+    /// Ask the ledger what is decided ahead of a clock that was set back to this.
+    Rewind(Timestamp),
+    /// Read the files.
+    ReadFiles,
+    /// Take over what the files say of these jobs, and that those are gone.
+    Adopt {
+        /// Changed or new.
+        rows: Vec<JobRow>,
+        /// No longer there.
+        gone: Vec<String>,
+        /// All of it.
+        files: Box<Files>,
+    },
+    /// Start runs under this configuration from now on.
+    UseConfig(Arc<Config>),
     /// Answer somebody.
-    Answer(oneshot::Sender<Reply>, Box<Reply>),
+    Answer(Answer, Box<Reply>),
     /// Ask a run to end.
     Cancel(Arc<Watchdog>, CancelReason),
     /// Nothing is left to do.
@@ -76,5 +150,5 @@ pub struct Launch {
     /// Its limits.
     pub watchdog: Arc<Watchdog>,
     /// Who wants to hear that it is accepted.
-    pub answer: Option<oneshot::Sender<Reply>>,
+    pub answer: Option<Answer>,
 }

@@ -8,6 +8,7 @@ mod client;
 mod desk;
 mod dispatcher;
 mod event;
+mod hands;
 mod housekeeping;
 mod lock;
 mod open;
@@ -16,12 +17,15 @@ mod serve;
 mod signals;
 mod socket;
 mod ticker;
+mod watch;
 
 pub use client::{Client, ControlError};
-pub use dispatcher::{Dispatcher, JobEntry, Scheduling};
-pub use event::{Command, Event, Launch};
+pub use dispatcher::{Dispatcher, Scheduling};
+pub use event::{Command, Event, Files, Launch};
 pub use lock::{Holder, Kind, LockError, StateLock};
 pub use open::{Daemon, OpenError};
 pub(crate) use protocol::is_terminal;
-pub use protocol::{Reply, Request, Status, StatusNext, StatusRun, Target};
+pub use protocol::{
+    PausedJob, Reloaded, Reply, Request, RetryingJob, Status, StatusNext, StatusRun, Target,
+};
 pub use serve::{Listening, Stopped};

@@ -1,21 +1,23 @@
 //! From a configuration to a daemon that is ready: folders, lock, ledger, jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::broadcast;
 
-use super::dispatcher::{Dispatcher, JobEntry, Scheduling};
+use super::dispatcher::{Dispatcher, Scheduling, all_words, job_rows};
 use super::lock::{Kind, LockError, StateLock};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet, load_jobs};
 use crate::executor::{Bus, Executor, Lanes, Models};
-use crate::job::{JobSpec, Problem};
+use crate::job::{JobId, JobSpec, Problem};
+use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, Rules};
 use crate::process::{ProcessId, SupervisorPath, boot_id};
-use crate::run::{ErrorKind, RunEvent};
-use crate::store::{JobRow, Owner, Recovered, Store, StoreError};
+use crate::run::{RunEvent, RunId};
+use crate::schedule::Schedule;
+use crate::store::{JobMemory, Owner, Recovered, Store, StoreError};
 
 /// A daemon that holds its state folder and has not begun to serve.
 #[derive(Debug)]
@@ -73,38 +75,37 @@ impl Daemon {
         let lock = StateLock::acquire(&config.state_dir, kind)?;
         let store = Store::open(&config.state_dir, owner()?)?;
         let now = to_millis(clock.wall());
-        let recovered = store.close_open_runs(ErrorKind::Interrupted, now).await?;
-        if recovered != Recovered::default() {
+        let recovered = store.recover(is_alive, now).await?;
+        if recovered.interrupted + recovered.finished > 0 {
             tracing::warn!(
                 interrupted = recovered.interrupted,
                 finished = recovered.finished,
                 "closed runs that a dead process had left open"
             );
         }
-        sweep_workspaces(&config.state_dir);
+        sweep_workspaces(&config.state_dir, &recovered.alive);
+        let rewound = store.rewind(now).await?;
+        if !rewound.is_empty() {
+            tracing::warn!(
+                jobs = rewound.len(), %now,
+                "the clock is behind what the ledger has decided: decisions go on from here, and \
+                 no slot that has a run gets another one"
+            );
+        }
 
-        let memories = store.adopt_jobs(job_rows(&jobs), now).await?;
+        let (planner, specs) = take_in(&store, &config, &jobs, now).await?;
         let problems = jobs.problems();
         let invalid =
             jobs.invalid.iter().map(|(name, why)| (name.clone(), all_words(why))).collect();
-        let entries: BTreeMap<_, _> = jobs
-            .jobs
-            .into_iter()
-            .map(|(id, spec)| {
-                let entry = JobEntry::new(Arc::new(spec), &memories[id.as_str()]);
-                (id, entry)
-            })
-            .collect();
         let scheduling = match kind {
             Kind::Serve => Scheduling::On,
             Kind::Run => Scheduling::Off,
         };
-        let dispatcher = Dispatcher::new(Arc::clone(&clock), entries, invalid, scheduling);
-        if scheduling == Scheduling::On {
-            let next =
-                dispatcher.upcoming().map(|(due, spec)| (spec.id.clone(), Some(due))).collect();
-            store.note_next_due(next).await?;
-        }
+        let mut dispatcher =
+            Dispatcher::new(Arc::clone(&clock), planner, specs, invalid, scheduling);
+        dispatcher.holds(config.state_dir.clone());
+        let next = dispatcher.upcoming().map(|(due, spec)| (spec.id.clone(), Some(due))).collect();
+        store.note_next_due(next).await?;
         let executor = Executor {
             models: Models::new(&config),
             lanes: Lanes::new(config.scheduler.max_concurrent_runs, &config.lanes),
@@ -172,52 +173,106 @@ fn owner() -> Result<Owner, OpenError> {
     })
 }
 
-/// Workspaces of runs that a dead process could not tidy. Under the lock no run is alive.
-fn sweep_workspaces(state_dir: &Path) {
+/// Whether the process that drives a run lives: pid and start time together name it.
+fn is_alive(owner: &Owner) -> bool {
+    let Ok(start_time) = u64::try_from(owner.started) else { return false };
+    owner.boot_id == boot_id() && ProcessId { pid: owner.pid, start_time }.is_alive()
+}
+
+/// Workspaces of runs that a dead process could not tidy.
+fn sweep_workspaces(state_dir: &Path, alive: &[RunId]) {
     let Ok(folder) = std::fs::read_dir(state_dir.join("workspaces")) else { return };
-    for entry in folder.flatten() {
+    let lives = |name: &std::ffi::OsStr| alive.iter().any(|run_id| name == run_id.as_str());
+    for entry in folder.flatten().filter(|entry| !lives(&entry.file_name())) {
         if let Err(error) = std::fs::remove_dir_all(entry.path()) {
             tracing::warn!(path = %entry.path().display(), %error, "could not remove a workspace");
         }
     }
 }
 
-fn job_rows(set: &JobSet) -> Vec<JobRow> {
-    let valid = set.jobs.values().map(|spec| JobRow {
-        job: spec.id.to_string(),
-        file: spec.file.display().to_string(),
-        description: spec.description.clone(),
-        owner: spec.owner.clone(),
-        labels: serde_json::to_string(&spec.labels).unwrap_or_default(),
-        enabled: spec.enabled,
-        invalid_reason: None,
-        schedule: spec.schedule.as_ref().map(|schedule| schedule.text.clone()),
-        timezone: spec.schedule.as_ref().and_then(|it| Some(it.schedule.zone()?.name().to_owned())),
-        definition: Some((spec.definition_hash.clone(), spec.effective.to_string())),
-    });
-    let invalid = set.invalid.iter().map(|(name, problems)| JobRow {
-        job: name.clone(),
-        file: problems
-            .first()
-            .map(|problem| problem.file.display().to_string())
-            .unwrap_or_default(),
-        description: None,
-        owner: None,
-        labels: "{}".into(),
-        enabled: true,
-        invalid_reason: Some(all_words(problems)),
-        schedule: None,
-        timezone: None,
-        definition: None,
-    });
-    valid.chain(invalid).collect()
+/// The jobs with what the ledger remembers of them.
+async fn take_in(
+    store: &Store,
+    config: &Config,
+    jobs: &JobSet,
+    now: Timestamp,
+) -> Result<(Planner, BTreeMap<JobId, Arc<JobSpec>>), OpenError> {
+    let known = store.reader()?.known_jobs()?;
+    close_books(store, config, jobs, &known, now).await?;
+    let is_there = |name: &String| jobs.invalid.contains_key(name) || spec_of(jobs, name).is_some();
+    let gone = known.iter().filter(|(name, memory)| memory.was_there && !is_there(name));
+    let gone = gone.map(|(name, _)| name.clone()).collect();
+    let memories = store.adopt_jobs(job_rows(jobs), gone, now).await?;
+
+    let (mut planner, mut specs) = (Planner::default(), BTreeMap::new());
+    for (id, spec) in &jobs.jobs {
+        let memory = &memories[id.as_str()];
+        planner.adopt(id, Rules::of(spec, memory.anchor), memory.memory.clone(), now);
+        specs.insert(id.clone(), Arc::new(spec.clone()));
+    }
+    // A job whose file is broken goes on being due as it last was, and each slot says why it does
+    // not start.
+    for name in jobs.invalid.keys() {
+        let (Some(memory), Ok(id)) = (memories.get(name), name.parse::<JobId>()) else { continue };
+        if let Some(schedule) = last_schedule(store, config, memory)? {
+            let rules = Rules::idle(Some(schedule), Availability::Invalid);
+            planner.adopt(&id, rules, memory.memory.clone(), now);
+        }
+    }
+    Ok((planner, specs))
 }
 
-/// Everything that is wrong with a file, each with its place.
-fn all_words(problems: &[Problem]) -> String {
-    if problems.is_empty() {
-        return "its file cannot be used".into();
+/// What was due while nobody looked, under schedules that hold no more.
+async fn close_books(
+    store: &Store,
+    config: &Config,
+    jobs: &JobSet,
+    known: &HashMap<String, JobMemory>,
+    now: Timestamp,
+) -> Result<(), OpenError> {
+    let holds = |name: &String, memory: &JobMemory| match spec_of(jobs, name) {
+        Some(spec) => memory.timing.as_ref().is_none_or(|timing| *timing == spec.timing()),
+        None => jobs.invalid.contains_key(name),
+    };
+    let mut receipts = Vec::new();
+    for (name, memory) in known {
+        if !memory.was_there || holds(name, memory) {
+            continue;
+        }
+        let (Some(schedule), Ok(id)) = (last_schedule(store, config, memory)?, name.parse()) else {
+            continue;
+        };
+        let view = JobView {
+            schedule: &schedule,
+            rules: &Rules::idle(None, Availability::Retired),
+            memory: &memory.memory,
+            living: Living::default(),
+            unseen_because: Reason::Down,
+        };
+        let rows = plan::decide(view, now).slots;
+        if !rows.is_empty() {
+            let record = Record { rows, ..Record::new(&id, None) };
+            receipts.push(store.record(record, None, now).await?);
+        }
     }
-    let words = |it: &Problem| format!("line {}, column {}: {}", it.line, it.column, it.message);
-    problems.iter().map(words).collect::<Vec<_>>().join("; ")
+    for receipt in receipts {
+        receipt.recorded().await?;
+    }
+    Ok(())
+}
+
+fn spec_of<'a>(jobs: &'a JobSet, name: &str) -> Option<&'a JobSpec> {
+    jobs.jobs.get(&name.parse::<JobId>().ok()?)
+}
+
+/// The schedule of the last definition that could be used.
+fn last_schedule(
+    store: &Store,
+    config: &Config,
+    memory: &JobMemory,
+) -> Result<Option<Schedule>, OpenError> {
+    let Some(hash) = &memory.definition_hash else { return Ok(None) };
+    let definition = store.reader()?.definition(hash)?;
+    let schedule = definition.and_then(|definition| config.stored_schedule(&definition));
+    Ok(schedule.map(|schedule| schedule.anchored(memory.anchor)))
 }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::executor::LaneView;
+use crate::plan::PauseCause;
 use crate::run::{EventPhase, RunEvent, Stream, Trigger};
 use crate::store::RunRecord;
 
@@ -21,9 +22,32 @@ pub enum Request {
         job: String,
         /// Whose slot's variables it gets.
         slot: Option<Timestamp>,
-        /// Lifts `enabled = false`.
+        /// Lifts disabled, paused and held.
         force: bool,
     },
+    /// Start runs of past slots, one after the other.
+    Backfill {
+        /// Of which job.
+        job: String,
+        /// The slots.
+        slots: Vec<Timestamp>,
+    },
+    /// Hold a job, or all of them.
+    Pause {
+        /// Which; absent: all.
+        job: Option<String>,
+        /// Until when; absent: until somebody frees it.
+        until: Option<Timestamp>,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// Free a job, or all of them.
+    Resume {
+        /// Which; absent: all.
+        job: Option<String>,
+    },
+    /// Read the files again.
+    Reload,
     /// Tell how a run goes.
     Follow {
         /// Which run.
@@ -59,7 +83,8 @@ pub enum Reply {
     },
     /// It will not be done.
     Refused {
-        /// A word for scripts: `unknown`, `invalid`, `disabled`, `overlap`, `stopping`, `internal`;
+        /// A word for scripts: `unknown`, `invalid`, `disabled`, `paused`, `overlap`, `stopping`,
+        /// `internal`;
         /// `gone`: the process was leaving and has not looked at the request.
         reason: String,
         /// The same for people.
@@ -79,8 +104,38 @@ pub enum Reply {
         /// Their ids.
         run_ids: Vec<String>,
     },
+    /// So many past slots are run, one after the other.
+    Backfilling {
+        /// How many.
+        slots: usize,
+    },
+    /// These jobs are held.
+    Paused {
+        /// Their ids.
+        jobs: Vec<String>,
+    },
+    /// These jobs were held and are free.
+    Resumed {
+        /// Their ids.
+        jobs: Vec<String>,
+    },
+    /// The files have been read again.
+    Reloaded(Box<Reloaded>),
     /// How things are.
     Status(Box<Status>),
+}
+
+/// What reading the files again has changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// Jobs with another definition.
+    pub changed: Vec<String>,
+    /// New ones.
+    pub added: Vec<String>,
+    /// Those that are gone.
+    pub removed: Vec<String>,
+    /// Files that define no job now, with the reason.
+    pub invalid: BTreeMap<String, String>,
 }
 
 /// How things are in the process that holds the state folder.
@@ -96,8 +151,16 @@ pub struct Status {
     pub definitions: String,
     /// Files that define none, with the reason.
     pub invalid: BTreeMap<String, String>,
+    /// Those among them whose last good version is in force.
+    pub last_good: Vec<String>,
+    /// Why the files as a whole could not be taken over when they changed.
+    pub config_problem: Option<String>,
     /// What is due next.
     pub next: Option<StatusNext>,
+    /// Jobs that are held.
+    pub paused: Vec<PausedJob>,
+    /// Slots between two attempts.
+    pub retrying: Vec<RetryingJob>,
     /// Runs that wait or run.
     pub runs: Vec<StatusRun>,
     /// The lanes.
@@ -112,6 +175,31 @@ pub struct StatusNext {
     /// When it is due.
     #[serde(serialize_with = "crate::clock::serialize_rfc3339")]
     pub due_at: Timestamp,
+}
+
+/// A job that is held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PausedJob {
+    /// The job.
+    pub job: String,
+    /// Who or what holds it.
+    pub cause: PauseCause,
+    /// Why.
+    pub reason: String,
+    /// When it ends by itself.
+    pub until: Option<Timestamp>,
+}
+
+/// A slot between two attempts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryingJob {
+    /// The job.
+    pub job: String,
+    /// The attempt to come.
+    pub attempt: u32,
+    /// When.
+    #[serde(serialize_with = "crate::clock::serialize_rfc3339")]
+    pub at: Timestamp,
 }
 
 /// An active run.

@@ -1,28 +1,24 @@
-//! The waiting half of the daemon: the loop, and the hands that carry out what it decides.
+//! The waiting half of the daemon: the loop.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::desk::answer_all;
+use super::desk::{Desk, answer_all};
 use super::dispatcher::Scheduling;
-use super::event::{Command, Event, Launch};
+use super::event::{Command, Event};
+use super::hands::Hands;
 use super::housekeeping::Housekeeping;
 use super::open::Daemon;
-use super::protocol::Reply;
 use super::signals::{Signal, Signals};
 use super::socket;
 use super::ticker::Ticker;
+use super::watch::FileWatch;
 use crate::clock::Deadline;
 use crate::executor::Executor;
-use crate::job::JobId;
-use crate::run::ErrorKind;
-use crate::store::Recorded;
 
 /// Events that may wait. The loop takes microseconds for one; whoever has to wait here waits for
 /// that long.
@@ -68,37 +64,42 @@ impl Daemon {
         let Listening { socket, mut signals } = listening;
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
         let executor = Arc::clone(&self.executor);
-        let lanes = {
-            let executor = Arc::clone(&executor);
-            Arc::new(move || executor.lanes.view())
+        let desk = Desk {
+            events: sender.clone(),
+            bus: executor.bus.clone(),
+            store: executor.store.clone(),
+            lanes: executor.lanes.clone(),
         };
-        let desk = tokio::spawn(answer_all(
-            socket,
-            sender.clone(),
-            executor.bus.clone(),
-            executor.store.clone(),
-            lanes,
-        ));
+        let desk = tokio::spawn(answer_all(socket, desk));
         let housekeeping = Housekeeping::start(executor.store.clone());
         let ticker = Ticker::start(Arc::clone(&executor.clock), sender.clone())?;
+        let hands = Hands::new(sender.clone());
+        let mut watch = self.watch_files();
         let mut stop = Stop::NotAsked;
 
-        // The first step decides what was missed while nobody looked.
+        // What a dead process left comes first; then what was missed while nobody looked.
+        let recovered = std::mem::take(&mut self.recovered);
+        let mut commands = self.dispatcher.recover(recovered, self.executor.clock.now());
         let mut event = Some(Event::Woke);
         let stopped = 'serving: loop {
-            let now = self.executor.clock.wall();
-            for command in
-                event.take().map(|event| self.dispatcher.step(event, now)).unwrap_or_default()
-            {
-                if matches!(command, Command::Exit) {
-                    break 'serving Stopped::Done;
+            let now = self.executor.clock.now();
+            commands.extend(event.take().into_iter().flat_map(|it| self.dispatcher.step(it, now)));
+            for command in commands.drain(..) {
+                match command {
+                    Command::Exit => break 'serving Stopped::Done,
+                    Command::UseConfig(config) => {
+                        self.executor = Arc::new(self.executor.under(config));
+                        watch = self.watch_files();
+                    }
+                    command => {
+                        if matches!(command, Command::Record { .. }) {
+                            housekeeping.note_change();
+                        }
+                        hands.carry_out(&self.executor, command);
+                    }
                 }
-                if matches!(command, Command::Record { .. }) {
-                    housekeeping.note_change();
-                }
-                carry_out(&executor, &sender, command);
             }
-            ticker.aim(self.dispatcher.next_due());
+            ticker.aim(self.dispatcher.wake());
             event = tokio::select! {
                 biased;
                 signal = signals.next() => match signal {
@@ -106,10 +107,7 @@ impl Daemon {
                         Some(event) => Some(event),
                         None => break Stopped::AtOnce,
                     },
-                    Signal::Reload => {
-                        tracing::warn!("reloading is not supported yet: restart to take over changes");
-                        None
-                    }
+                    Signal::Reload => Some(Event::ReloadWanted(None)),
                 },
                 () = stop.limit().wait() => match stop {
                     Stop::Grace(_) => {
@@ -118,6 +116,11 @@ impl Daemon {
                     }
                     Stop::NotAsked | Stop::Tidy(_) => break Stopped::OutOfGrace,
                 },
+                () = watch.changed() => {
+                    // A folder that was replaced has to be watched anew.
+                    watch = self.watch_files();
+                    Some(Event::ReloadWanted(None))
+                }
                 event = events.recv() => event,
             };
         };
@@ -142,9 +145,9 @@ impl Daemon {
     /// their supervisors once this process is gone.
     async fn close_rows(&self) {
         let now = crate::clock::to_millis(self.executor.clock.wall());
-        let closed = self.executor.store.close_open_runs(ErrorKind::Shutdown, now);
+        let closed = self.executor.store.close_open_runs(now);
         match tokio::time::timeout(CLOSE_WITHIN, closed).await {
-            Ok(Ok(_)) => {}
+            Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(%error, "could not close the rows of what still ran"),
             Err(_) => tracing::error!("the database took too long: the next start closes the rows"),
         }
@@ -168,6 +171,11 @@ impl Daemon {
         }
     }
 
+    fn watch_files(&self) -> FileWatch {
+        let Executor { config, clock, .. } = &*self.executor;
+        FileWatch::start(config, self.dispatcher.scheduling(), clock)
+    }
+
     fn in_from_now(&self, length: Duration) -> Deadline {
         let now: Instant = self.executor.clock.monotonic();
         Deadline::after(now, length)
@@ -181,66 +189,4 @@ impl Stop {
             Self::Grace(until) | Self::Tidy(until) => *until,
         }
     }
-}
-
-fn carry_out(executor: &Arc<Executor>, events: &mpsc::Sender<Event>, command: Command) {
-    match command {
-        Command::Record { job, slots, launch, next_due } => {
-            let (executor, events) = (Arc::clone(executor), events.clone());
-            tokio::spawn(async move {
-                record(&executor, &events, &job, slots, launch.map(|it| *it), next_due).await;
-            });
-        }
-        // Whoever asked may be gone.
-        Command::Answer(answer, reply) => drop(answer.send(*reply)),
-        Command::Cancel(watchdog, reason) => watchdog.cancel(reason),
-        Command::Exit => unreachable!("the loop ends on it"),
-    }
-}
-
-/// Record, then act: nothing of a run happens before its rows are on the disk, and nothing at all
-/// if the ledger had decided that slot before.
-async fn record(
-    executor: &Executor,
-    events: &mpsc::Sender<Event>,
-    job: &JobId,
-    slots: Vec<crate::store::SlotRow>,
-    launch: Option<Launch>,
-    next_due: Option<jiff::Timestamp>,
-) {
-    let now = crate::clock::to_millis(executor.clock.wall());
-    for slot in &slots {
-        tracing::debug!(%job, due_at = %slot.due_at, slots = slot.slots, decision = %slot.decision,
-            reason = slot.reason.map(crate::plan::Reason::as_str), "slot decided");
-    }
-    let run = launch.as_ref().map(|launch| launch.run.clone());
-    let recorded = executor.store.decide(job, slots, run, next_due, now).await;
-    let Some(Launch { ticket, watchdog, answer, .. }) = launch else {
-        if let Err(error) = recorded {
-            tracing::error!(%job, %error, "could not record what was decided about a slot");
-        }
-        return;
-    };
-    let reply = match &recorded {
-        Ok(Recorded::New) => Reply::Accepted { run_id: ticket.run_id.to_string() },
-        Ok(Recorded::AlreadyDecided) => {
-            tracing::warn!(%job, due_at = ?ticket.due_at, "the ledger has decided this slot before");
-            Reply::refused("overlap", "the ledger has decided this slot before".into())
-        }
-        Err(error) => {
-            tracing::error!(%job, %error, "could not record a run, so it does not start");
-            Reply::refused("internal", format!("the run could not be recorded: {error}"))
-        }
-    };
-    if let Some(answer) = answer {
-        drop(answer.send(reply));
-    }
-    if matches!(recorded, Ok(Recorded::New)) {
-        let driven = AssertUnwindSafe(executor.drive(&ticket, &watchdog)).catch_unwind().await;
-        if driven.is_err() {
-            executor.abandon(&ticket).await;
-        }
-    }
-    // The loop is gone only when the process is.
-    drop(events.send(Event::RunEnded(ticket.run_id)).await);
 }

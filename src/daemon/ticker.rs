@@ -9,13 +9,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
 
 use super::event::Event;
 use crate::clock::Clock;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A clock that goes back by less is being adjusted, not set.
+const SET_BACK_MIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// The thread, as long as this lives.
 pub(super) struct Ticker {
@@ -85,15 +88,20 @@ impl Hand {
 
     fn tick(&self, events: &mpsc::Sender<Event>) {
         let mut aim = self.aim();
+        let mut shown = self.clock.wall();
         loop {
+            let now = self.clock.wall();
+            // Full means that the loop has events to see to, and each of them makes it look.
+            if now.duration_since(shown) <= -SET_BACK_MIN {
+                drop(events.try_send(Event::Woke));
+            }
+            shown = now;
             let wait = match *aim {
                 Aim::End => return,
                 Aim::Nothing => LOOK_EVERY,
                 Aim::At(due) => {
-                    let left = due.duration_since(self.clock.wall());
+                    let left = due.duration_since(now);
                     if left.is_zero() || left.is_negative() {
-                        // Full means that the loop has events to see to, and each of them makes
-                        // it look at what is due.
                         drop(events.try_send(Event::Woke));
                         *aim = Aim::Nothing;
                         continue;

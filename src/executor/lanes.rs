@@ -1,31 +1,58 @@
 //! Queues with a width. The order is fixed, so that two runs never wait for each other: the
 //! session's lane (an isolated run has its own), then the job's named lane, then the global one.
+//!
+//! In each lane whoever asked first goes first, within a [`Rank`]: a storm of runs that make up
+//! for missed slots holds up neither what comes in time nor a person.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
+
+use crate::run::Trigger;
+
+/// The name of the lane that every run waits in.
+const GLOBAL: &str = "*";
 
 /// All lanes of a daemon.
-#[derive(Debug)]
-pub struct Lanes {
-    global: Option<Lane>,
-    named: BTreeMap<String, Lane>,
+#[derive(Debug, Clone, Default)]
+pub struct Lanes(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    lanes: BTreeMap<String, Lane>,
+    /// Numbers those who ask, so that the first goes first.
+    asked: u64,
 }
 
 #[derive(Debug)]
 struct Lane {
     width: usize,
-    places: Arc<Semaphore>,
+    held: usize,
+    waiting: BTreeMap<Place, oneshot::Sender<()>>,
+}
+
+/// Who goes first.
+type Place = (Rank, u64);
+
+/// Which runs go before which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// Somebody waits for it.
+    ByHand,
+    /// Its time has come.
+    InTime,
+    /// Its time has passed.
+    MadeUp,
 }
 
 /// The places that a run holds; dropping it gives all of them back, once, also on a panic.
 #[derive(Debug)]
 pub struct Permits {
-    _named: Option<OwnedSemaphorePermit>,
-    _global: Option<OwnedSemaphorePermit>,
+    _named: Option<Permit>,
+    _global: Option<Permit>,
 }
 
 /// A lane as `status` shows it.
@@ -37,51 +64,156 @@ pub struct LaneView {
     pub width: usize,
     /// How many do.
     pub held: usize,
+    /// How many wait for it.
+    pub waiting: usize,
+}
+
+impl Rank {
+    /// The rank of a run that was started by `trigger`.
+    pub const fn of(trigger: Trigger) -> Self {
+        match trigger {
+            Trigger::Manual | Trigger::Rpc => Self::ByHand,
+            Trigger::Schedule | Trigger::Retry | Trigger::After => Self::InTime,
+            Trigger::Catchup | Trigger::Backfill => Self::MadeUp,
+        }
+    }
 }
 
 impl Lanes {
     /// The global lane (`None`: there is none) and the named ones, with their widths.
     pub fn new(global: Option<NonZeroUsize>, named: &BTreeMap<String, NonZeroUsize>) -> Self {
-        Self {
-            global: global.map(Lane::new),
-            named: named.iter().map(|(name, &width)| (name.clone(), Lane::new(width))).collect(),
+        let lanes = Self::default();
+        lanes.resize(global, named);
+        lanes
+    }
+
+    /// Other widths. What is held stays held; a lane that is no longer named is gone when nobody
+    /// holds it.
+    pub fn resize(&self, global: Option<NonZeroUsize>, named: &BTreeMap<String, NonZeroUsize>) {
+        let mut state = self.state();
+        let wanted = |name: &str| match name {
+            GLOBAL => global,
+            name => named.get(name).copied(),
+        };
+        for (name, lane) in &mut state.lanes {
+            lane.width = wanted(name).map_or(usize::MAX, NonZeroUsize::get);
+            lane.let_in();
+        }
+        state.lanes.retain(|name, lane| wanted(name).is_some() || lane.held > 0);
+        let all = named.keys().map(String::as_str).chain(global.map(|_| GLOBAL));
+        for name in all {
+            let width = wanted(name).map_or(usize::MAX, NonZeroUsize::get);
+            let new = || Lane { width, held: 0, waiting: BTreeMap::new() };
+            state.lanes.entry(name.to_owned()).or_insert_with(new);
         }
     }
 
     /// Waits for a place in the lane `name` and then for one in the global lane.
-    pub async fn acquire(&self, name: Option<&str>) -> Permits {
-        let named = match name.and_then(|name| self.named.get(name)) {
-            Some(lane) => Some(lane.acquire().await),
+    pub async fn acquire(&self, name: Option<&str>, rank: Rank) -> Permits {
+        let named = match name {
+            Some(name) => self.acquire_one(name, rank).await,
             None => None,
         };
-        let global = match &self.global {
-            Some(lane) => Some(lane.acquire().await),
-            None => None,
+        Permits { _named: named, _global: self.acquire_one(GLOBAL, rank).await }
+    }
+
+    async fn acquire_one(&self, name: &str, rank: Rank) -> Option<Permit> {
+        let mut waiter = self.stand_in_line(name, rank)?;
+        if let Some(turn) = &mut waiter.turn {
+            turn.await.expect("whoever waits is let in or goes away");
+        }
+        Some(waiter.into_permit())
+    }
+
+    fn stand_in_line(&self, name: &str, rank: Rank) -> Option<Waiter> {
+        let mut state = self.state();
+        let place = (rank, state.asked);
+        state.asked += 1;
+        let lane = state.lanes.get_mut(name)?;
+        let turn = if lane.held < lane.width {
+            lane.held += 1;
+            None
+        } else {
+            let (sender, receiver) = oneshot::channel();
+            lane.waiting.insert(place, sender);
+            Some(receiver)
         };
-        Permits { _named: named, _global: global }
+        Some(Waiter { lane: Some((self.clone(), name.to_owned())), place, turn })
     }
 
     /// Every lane with what is held of it.
     pub fn view(&self) -> Vec<LaneView> {
-        let global = self.global.iter().map(|lane| lane.view("*"));
-        global.chain(self.named.iter().map(|(name, lane)| lane.view(name))).collect()
+        let view = |(name, lane): (&String, &Lane)| LaneView {
+            lane: name.clone(),
+            width: lane.width,
+            held: lane.held,
+            waiting: lane.waiting.len(),
+        };
+        self.state().lanes.iter().map(view).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no holder of this lock can panic")
     }
 }
 
 impl Lane {
-    fn new(width: NonZeroUsize) -> Self {
-        // The semaphore has an upper bound far beyond any machine.
-        let width = width.get().min(Semaphore::MAX_PERMITS);
-        Self { width, places: Arc::new(Semaphore::new(width)) }
+    /// Gives free places to those who wait.
+    fn let_in(&mut self) {
+        while self.held < self.width
+            && let Some((_, turn)) = self.waiting.pop_first()
+        {
+            // Whoever has gone away since gives its place back when it notices.
+            self.held += 1;
+            let _ = turn.send(());
+        }
     }
+}
 
-    async fn acquire(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.places).acquire_owned().await.expect("a lane is never closed")
+/// One place in one lane.
+#[derive(Debug)]
+struct Permit {
+    lanes: Lanes,
+    name: String,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.lanes.state();
+        if let Some(lane) = state.lanes.get_mut(&self.name) {
+            lane.held -= 1;
+            lane.let_in();
+        }
     }
+}
 
-    fn view(&self, name: &str) -> LaneView {
-        let held = self.width - self.places.available_permits();
-        LaneView { lane: name.to_owned(), width: self.width, held }
+/// Somebody in line. Going away gives up the place, or gives it back if it has just been given.
+struct Waiter {
+    /// The lane, until the permit is made of it.
+    lane: Option<(Lanes, String)>,
+    place: Place,
+    /// `None`: a place was free.
+    turn: Option<oneshot::Receiver<()>>,
+}
+
+impl Waiter {
+    fn into_permit(mut self) -> Permit {
+        let (lanes, name) = self.lane.take().expect("it is taken here alone");
+        Permit { lanes, name }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let Some((lanes, name)) = self.lane.take() else { return };
+        let waited = {
+            let mut state = lanes.state();
+            let lane = state.lanes.get_mut(&name);
+            lane.is_some_and(|lane| lane.waiting.remove(&self.place).is_some())
+        };
+        if !waited {
+            drop(Permit { lanes, name });
+        }
     }
 }
 
@@ -96,28 +228,87 @@ mod tests {
     #[tokio::test]
     async fn a_run_that_waits_for_a_named_lane_holds_no_global_place() {
         let lanes = Lanes::new(Some(width(2)), &BTreeMap::from([("w".into(), width(1))]));
-        let first = lanes.acquire(Some("w")).await;
-        let mut second = Box::pin(lanes.acquire(Some("w")));
+        let first = lanes.acquire(Some("w"), Rank::InTime).await;
+        let mut second = Box::pin(lanes.acquire(Some("w"), Rank::InTime));
         assert!(futures_util::poll!(&mut second).is_pending());
-        let other = lanes.acquire(None).await;
-        let view = |lane: &str, width, held| LaneView { lane: lane.into(), width, held };
-        assert_eq!(lanes.view(), [view("*", 2, 2), view("w", 1, 1)]);
+        let other = lanes.acquire(None, Rank::InTime).await;
+        let view =
+            |lane: &str, width, held, waiting| LaneView { lane: lane.into(), width, held, waiting };
+        assert_eq!(lanes.view(), [view("*", 2, 2, 0), view("w", 1, 1, 1)]);
         drop((first, other));
         drop(second.await);
-        assert_eq!(lanes.view(), [view("*", 2, 0), view("w", 1, 0)]);
+        assert_eq!(lanes.view(), [view("*", 2, 0, 0), view("w", 1, 0, 0)]);
     }
 
     #[tokio::test]
     async fn places_are_given_in_the_order_of_asking() {
         let lanes = Lanes::new(Some(width(1)), &BTreeMap::new());
-        let held = lanes.acquire(None).await;
-        let mut first = Box::pin(lanes.acquire(None));
-        let mut second = Box::pin(lanes.acquire(None));
+        let held = lanes.acquire(None, Rank::InTime).await;
+        let mut first = Box::pin(lanes.acquire(None, Rank::InTime));
+        let mut second = Box::pin(lanes.acquire(None, Rank::InTime));
         assert!(futures_util::poll!(&mut first).is_pending());
         assert!(futures_util::poll!(&mut second).is_pending());
         drop(held);
         assert!(futures_util::poll!(&mut second).is_pending());
         drop(first.await);
         drop(second.await);
+    }
+
+    #[tokio::test]
+    async fn a_person_goes_before_what_is_in_time_and_that_before_what_is_made_up() {
+        let lanes = Lanes::new(Some(width(1)), &BTreeMap::new());
+        let held = lanes.acquire(None, Rank::InTime).await;
+        let mut made_up = Box::pin(lanes.acquire(None, Rank::MadeUp));
+        let mut in_time = Box::pin(lanes.acquire(None, Rank::InTime));
+        let mut by_hand = Box::pin(lanes.acquire(None, Rank::ByHand));
+        assert!(futures_util::poll!(&mut made_up).is_pending());
+        assert!(futures_util::poll!(&mut in_time).is_pending());
+        assert!(futures_util::poll!(&mut by_hand).is_pending());
+        drop(held);
+        assert!(futures_util::poll!(&mut made_up).is_pending());
+        assert!(futures_util::poll!(&mut in_time).is_pending());
+        drop(by_hand.await);
+        assert!(futures_util::poll!(&mut made_up).is_pending());
+        drop(in_time.await);
+        drop(made_up.await);
+    }
+
+    #[tokio::test]
+    async fn whoever_goes_away_leaves_its_place_to_the_next_also_when_just_let_in() {
+        let lanes = Lanes::new(Some(width(1)), &BTreeMap::new());
+        let held = lanes.acquire(None, Rank::InTime).await;
+        let mut gone = Box::pin(lanes.acquire(None, Rank::InTime));
+        let mut let_in = Box::pin(lanes.acquire(None, Rank::InTime));
+        let mut last = Box::pin(lanes.acquire(None, Rank::InTime));
+        assert!(futures_util::poll!(&mut gone).is_pending());
+        assert!(futures_util::poll!(&mut let_in).is_pending());
+        assert!(futures_util::poll!(&mut last).is_pending());
+        drop(gone);
+        drop(held);
+        drop(let_in);
+        drop(last.await);
+        assert_eq!((lanes.view()[0].held, lanes.view()[0].waiting), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn another_width_lets_those_in_who_fit_and_takes_nothing_away() {
+        let lanes = Lanes::new(Some(width(1)), &BTreeMap::new());
+        let first = lanes.acquire(None, Rank::InTime).await;
+        let mut second = Box::pin(lanes.acquire(None, Rank::InTime));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        lanes.resize(Some(width(2)), &BTreeMap::from([("w".into(), width(1))]));
+        let second = second.await;
+        lanes.resize(Some(width(1)), &BTreeMap::new());
+        let mut third = Box::pin(lanes.acquire(Some("w"), Rank::InTime));
+        assert!(futures_util::poll!(&mut third).is_pending());
+        drop(first);
+        assert!(futures_util::poll!(&mut third).is_pending(), "one is still held of one");
+        drop(second);
+        drop(third.await);
+        lanes.resize(None, &BTreeMap::new());
+        let all =
+            (lanes.acquire(None, Rank::InTime).await, lanes.acquire(None, Rank::InTime).await);
+        assert_eq!(lanes.view(), []);
+        drop(all);
     }
 }

@@ -23,7 +23,7 @@ mod watchdog;
 
 pub use events::{Bus, RunEvents};
 pub use idle_window::{IdleInput, IdleRule, IdleWindow, idle_window};
-pub use lanes::{LaneView, Lanes, Permits};
+pub use lanes::{LaneView, Lanes, Permits, Rank};
 pub use models::Models;
 pub use run::{Executor, Ticket};
 pub use watchdog::{RunLimits, Stage, Tripped, Watchdog};

@@ -7,12 +7,13 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+use tokio::sync::Notify;
 use tracing::Instrument as _;
 
 use super::cleanup::Tidying;
 use super::events::{Bus, RunEvents};
 use super::holdings::Holdings;
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Rank};
 use super::models::Models;
 use super::progress::Progress;
 use super::stop::{Stop, ended, internal};
@@ -20,10 +21,11 @@ use super::watchdog::Watchdog;
 use crate::clock::{Clock, to_millis};
 use crate::config::Config;
 use crate::job::JobSpec;
+use crate::plan::RunEnd;
 use crate::process::{Household, SupervisorPath};
 use crate::run::{
-    Cleanup, ErrorKind, EventPhase, Failure, Outcome, Phase, RunId, SessionId, State, Stream,
-    Trigger, Work,
+    Cleanup, ErrorKind, EventPhase, Failure, Outcome, Phase, RunId, SessionId, Stream, Trigger,
+    Work,
 };
 use crate::store::{AttemptEnd, Store};
 use crate::turn::{Tally, Turn, Variables};
@@ -45,6 +47,8 @@ pub struct Ticket {
     pub trigger: Trigger,
     /// Its slot.
     pub due_at: Option<Timestamp>,
+    /// What it waits for before its lanes: another run of its job.
+    pub turn: Option<Arc<Notify>>,
     /// What its prompt may name.
     pub variables: Variables,
 }
@@ -71,7 +75,7 @@ pub struct Executor {
 impl Executor {
     /// Drives the run of `ticket` to its terminal state. Never fails and never panics: whatever
     /// happens to the work becomes the run's outcome.
-    pub async fn drive(&self, ticket: &Ticket, watchdog: &Watchdog) -> State {
+    pub async fn drive(&self, ticket: &Ticket, watchdog: &Watchdog) -> RunEnd {
         let span = tracing::info_span!(
             "run", run_id = %ticket.run_id, job = %ticket.spec.id,
             lane = ticket.spec.lane.as_deref().unwrap_or("*")
@@ -79,7 +83,7 @@ impl Executor {
         self.drive_in_span(ticket, watchdog).instrument(span).await
     }
 
-    async fn drive_in_span(&self, ticket: &Ticket, watchdog: &Watchdog) -> State {
+    async fn drive_in_span(&self, ticket: &Ticket, watchdog: &Watchdog) -> RunEnd {
         let events = self.bus.of_run(ticket.run_id.clone());
         let household = Household::new(self.supervisor.clone(), ticket.run_id.as_str());
         let mut holdings = Holdings::new(household);
@@ -89,11 +93,11 @@ impl Executor {
             Ok(Err(stop)) => ended(stop, watchdog, &mut holdings),
             Err(panic) => Outcome::ended(internal(&panic), None),
         };
-        let state = outcome.state();
+        let tool_calls = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default().tool_calls;
         self.record_work(ticket, outcome.clone(), &mut holdings).await;
         let cleanup = self.tidy(ticket, &outcome, holdings).await;
-        self.finish(ticket, &outcome, cleanup, &events).await;
-        state
+        let at = self.finish(ticket, &outcome, cleanup, &events).await;
+        end_of(&outcome, tool_calls, at)
     }
 
     /// The work itself: lanes, start, preparation, turn.
@@ -104,11 +108,15 @@ impl Executor {
         events: &RunEvents,
         holdings: &mut Holdings,
     ) -> Result<String, Stop> {
-        let lane = self.lanes.acquire(ticket.spec.lane.as_deref());
+        if let Some(turn) = &ticket.turn {
+            watchdog.guard(turn.notified()).await?;
+        }
+        let rank = Rank::of(ticket.trigger);
+        let lane = self.lanes.acquire(ticket.spec.lane.as_deref(), rank);
         holdings.permits = Some(watchdog.guard(lane).await?);
 
         let now = to_millis(self.clock.wall());
-        self.store.start_run(&ticket.run_id, ticket.due_at, now).await?;
+        self.store.start_run(&ticket.run_id, now).await?;
         watchdog.start(self.run_limits(ticket));
         watchdog.entered(Phase::RunnerEntered);
         tracing::info!(trigger = %ticket.trigger, "run started");
@@ -128,7 +136,7 @@ impl Executor {
 
     /// Closes the row of a run whose driving itself panicked: a fault of ours, but no run stays
     /// open for it and no job is blocked.
-    pub async fn abandon(&self, ticket: &Ticket) {
+    pub async fn abandon(&self, ticket: &Ticket) -> RunEnd {
         let failure = Failure::new(ErrorKind::Internal, "a fault in punctual itself");
         let outcome = Outcome::ended(failure, None);
         let work =
@@ -137,7 +145,9 @@ impl Executor {
             tracing::error!(run_id = %ticket.run_id, %error, "could not store how the work ended");
         }
         let cleanup = Tidying::begin(Arc::clone(&self.clock), Duration::ZERO).end();
-        self.finish(ticket, &outcome, cleanup, &self.bus.of_run(ticket.run_id.clone())).await;
+        let events = self.bus.of_run(ticket.run_id.clone());
+        let at = self.finish(ticket, &outcome, cleanup, &events).await;
+        end_of(&outcome, 0, at)
     }
 
     /// The first fact, on the disk before any tidying.
@@ -181,7 +191,7 @@ impl Executor {
         outcome: &Outcome,
         cleanup: Cleanup,
         events: &RunEvents,
-    ) {
+    ) -> Timestamp {
         let state = outcome.state();
         let tidied = cleanup.outcome();
         let now = to_millis(self.clock.wall());
@@ -205,7 +215,28 @@ impl Executor {
                 events.tell(Stream::Lifecycle, EventPhase::Error, data);
             }
         }
+        now
     }
+
+    /// The same ledger, lanes and listeners under another configuration, for runs to come.
+    #[must_use]
+    pub fn under(&self, config: Arc<Config>) -> Self {
+        self.lanes.resize(config.scheduler.max_concurrent_runs, &config.lanes);
+        Self {
+            clock: Arc::clone(&self.clock),
+            models: Models::new(&config),
+            store: self.store.clone(),
+            lanes: self.lanes.clone(),
+            bus: self.bus.clone(),
+            supervisor: self.supervisor.clone(),
+            config,
+        }
+    }
+}
+
+fn end_of(outcome: &Outcome, tool_calls: u32, at: Timestamp) -> RunEnd {
+    let kind = outcome.failure().map(|failure| failure.kind);
+    RunEnd { state: outcome.state(), kind, tool_calls, at }
 }
 
 /// From TERM to KILL. A daemon that stops leaves soon after its own grace: better all processes

@@ -51,6 +51,27 @@ pub fn digest<'a>(jobs: impl IntoIterator<Item = &'a JobSpec>) -> String {
     hex(&all.finalize())
 }
 
+/// The keys that say when a job is due; the others say what to do about it.
+const TIMING: [&str; 10] = [
+    "cron",
+    "every",
+    "at",
+    "timezone",
+    "jitter",
+    "start_at",
+    "end_at",
+    "exclude",
+    "dst_gap",
+    "dst_overlap",
+];
+
+/// What of a definition says when the job is due, as JSON: another text is another schedule.
+pub(super) fn timing(definition: &Value) -> String {
+    let schedule = definition.get("schedule");
+    let value = |key: &&str| Some(((*key).to_owned(), schedule?.get(key)?.clone()));
+    Value::Object(TIMING.iter().filter_map(value).collect()).to_string()
+}
+
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(64), |mut hex, byte| {

@@ -18,6 +18,7 @@ mod parse;
 mod problem;
 mod prompt;
 mod read_agent;
+mod read_retry;
 mod read_schedule;
 pub mod report;
 mod scaffold;
@@ -34,14 +35,18 @@ pub use id::JobId;
 pub use keys::nearest;
 pub use mask::{Masker, SECRET_CHARS_MIN, StreamMasker};
 pub(crate) use parse::with_sources;
-pub use parse::{Defaults, ModelNeeds, Models, Parsed, Surroundings, Unresolved, parse};
+pub use parse::{
+    Defaults, ModelNeeds, Models, Parsed, Surroundings, Unresolved, parse, stored_schedule,
+};
 pub use problem::{Problem, Severity, sort_problems};
 pub use prompt::PROMPT_VARIABLES;
+#[cfg(test)]
+pub(crate) use read_retry::PERMANENT as PERMANENT_KINDS;
 pub use scaffold::scaffold;
 pub use secret::{Environment, SecretError, SecretSource};
 pub use spec::{
-    AgentSpec, Catchup, EnvSpec, JobSpec, Limits, ModelRef, Overlap, Prompt, RunTimeout,
-    ScheduleSpec, Workdir,
+    AfterInterruption, AgentSpec, Catchup, EnvSpec, JobSpec, Limits, ModelRef, Overlap, Prompt,
+    RetrySpec, RunTimeout, ScheduleSpec, Workdir,
 };
 
 /// The JSON Schema of a job file, with every default.

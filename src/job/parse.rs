@@ -10,13 +10,14 @@ use super::id::JobId;
 use super::keys;
 use super::problem::{Problem, sort_problems};
 use super::read_agent;
+use super::read_retry;
 use super::read_schedule;
 use super::secret::{Environment, SecretSource};
 use super::source::Source;
-use super::spec::{AgentSpec, EnvSpec, JobSpec, Limits, ModelRef, RunTimeout};
+use super::spec::{AgentSpec, EnvSpec, JobSpec, Limits, ModelRef, RetrySpec, RunTimeout};
 use super::table::JOB;
 use super::tree::{self, Item, Node};
-use crate::schedule::{Zone, Zones};
+use crate::schedule::{Schedule, Zone, Zones};
 
 /// What a job's words refer to: the configuration, as far as a job has to know it.
 #[derive(Clone, Copy)]
@@ -136,6 +137,20 @@ pub fn parse(
     Ok(Parsed { job: job_spec(id, file, &merged, read), warnings: problems })
 }
 
+/// The schedule of a definition that was stored as JSON; `None` if there is none or it can no
+/// longer be understood.
+pub fn stored_schedule(definition: &str, around: &Surroundings<'_>) -> Option<Schedule> {
+    let definition: serde_json::Value = serde_json::from_str(definition).ok()?;
+    let table = serde_json::json!({ "schedule": definition.get("schedule")? });
+    let text = toml::to_string(&table).ok()?;
+    let source = Source::new(Path::new("definition"), &text);
+    let mut problems = Vec::new();
+    let node = tree::parse(&source, &mut problems);
+    let mut reader = Reader { node: &node, around, part: Part::Job, problems };
+    let (spec, _) = read_schedule::schedule(&mut reader)?;
+    (!reader.problems.iter().any(Problem::is_error)).then_some(spec.schedule)
+}
+
 /// Checks keys and types. What a syntax error left on its own line is not judged twice.
 fn check_keys(own: &mut Node, problems: &mut Vec<Problem>) {
     let broken_lines: Vec<_> = problems.iter().map(|problem| problem.line).collect();
@@ -159,6 +174,7 @@ fn job_spec(id: &JobId, file: &Path, merged: &Node, read: Read) -> JobSpec {
         agent: read.agent,
         env: read.env,
         limits: read.limits,
+        retry: read.retry,
         definition_hash: effective::hash(&effective),
         effective,
     }
@@ -170,6 +186,7 @@ pub(super) struct Read {
     pub(super) agent: AgentSpec,
     pub(super) env: EnvSpec,
     pub(super) limits: Limits,
+    pub(super) retry: RetrySpec,
 }
 
 /// What is being read: a whole job, or defaults in which anything may be missing.
@@ -193,7 +210,8 @@ impl Reader<'_> {
         let schedule = read_schedule::schedule(self);
         let agent = read_agent::agent(self, &limits);
         let env = self.env();
-        Some(Read { schedule, agent: agent?, env, limits })
+        let retry = read_retry::retry(self);
+        Some(Read { schedule, agent: agent?, env, limits, retry })
     }
 
     /// Reports a problem with the value at `path`, or at the nearest table above it.

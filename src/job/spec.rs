@@ -33,11 +33,21 @@ pub struct JobSpec {
     pub env: EnvSpec,
     /// Its bounds.
     pub limits: Limits,
+    /// What follows a run that did not succeed.
+    pub retry: RetrySpec,
     /// The definition with its defaults applied, secrets by name: what `show --effective` prints
     /// and `v1_definitions` keeps.
     pub effective: serde_json::Value,
     /// SHA-256 of `effective`, in hex.
     pub definition_hash: String,
+}
+
+impl JobSpec {
+    /// What of the definition says when the job is due, as JSON: another text is another schedule,
+    /// and begins new decisions.
+    pub fn timing(&self) -> String {
+        super::effective::timing(&self.effective)
+    }
 }
 
 /// When a job is due and what happens to slots that could not start in time.
@@ -183,6 +193,43 @@ impl Default for Limits {
             tool_timeout: Duration::from_mins(10),
             max_turns: 30,
             max_tokens: 200_000,
+        }
+    }
+}
+
+/// What follows a scheduled run that did not succeed (semantics §4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetrySpec {
+    /// Attempts per slot, the first counted.
+    pub max_attempts: u32,
+    /// Waits before the second, third … attempt; the last one repeats. Never empty.
+    pub backoff: Vec<Duration>,
+    /// Failed slots in a row that pause the job.
+    pub pause_after: u32,
+    /// What becomes of a run whose process died.
+    pub interrupted: AfterInterruption,
+    /// Permanent kinds of error that are retried all the same.
+    pub on: Vec<String>,
+}
+
+/// What becomes of a slot whose run was interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterInterruption {
+    /// It stays as it is.
+    Leave,
+    /// It is run once more; if that is interrupted too, the job is held.
+    RepeatOnce,
+}
+
+impl Default for RetrySpec {
+    /// The contract's defaults.
+    fn default() -> Self {
+        Self {
+            max_attempts: 4,
+            backoff: [30, 60, 300].map(Duration::from_secs).to_vec(),
+            pause_after: 10,
+            interrupted: AfterInterruption::Leave,
+            on: Vec::new(),
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) static JOB: &[Key] = &[
     key("command", Table(COMMAND), "", Later, "A command instead of a model turn."),
     key("env", Table(ENV), "{}", Now, "The environment of the job's commands."),
     key("limits", Table(LIMITS), "{}", Now, "The bounds of a run."),
-    key("retry", Table(RETRY), "", Later, "What follows a failed run."),
+    key("retry", Table(RETRY), "{}", Now, "What follows a failed run."),
     key("after", Table(AFTER), "", Later, "Jobs whose end starts this one."),
     key("matrix", Kind::Map(&Texts), "", Later, "One job per combination of these values."),
     key("output", Table(OUTPUT), "", Later, "What a reply and a run's files must look like."),
@@ -69,7 +69,7 @@ static SCHEDULE: &[Key] = &[
         "catchup",
         Words(&["none", "latest", "all"]),
         r#""latest""#,
-        Only(r#"["none", "latest"]"#),
+        Now,
         "What happens to missed slots.",
     ),
     key(
@@ -84,7 +84,7 @@ static SCHEDULE: &[Key] = &[
         "overlap",
         Words(&["skip", "buffer_one", "buffer_all", "cancel_other", "allow_all"]),
         r#""skip""#,
-        Only(r#"["skip", "allow_all"]"#),
+        Now,
         "What happens when it is due while its last run lives.",
     ),
 ];
@@ -170,17 +170,17 @@ static LIMITS: &[Key] = &[
 ];
 
 static RETRY: &[Key] = &[
-    key("max_attempts", Integer(1, 1000), "4", Later, "Attempts, the first counted."),
-    key("backoff", Texts, r#"["30s", "60s", "5m"]"#, Later, "Waits; the last repeats."),
+    key("max_attempts", Integer(1, 1000), "4", Now, "Attempts, the first counted."),
+    key("backoff", Texts, r#"["30s", "60s", "5m"]"#, Now, "Waits; the last repeats."),
     key(
         "pause_after",
         Integer(1, 1_000_000),
         "10",
-        Later,
+        Now,
         "Failed slots in a row that pause the job.",
     ),
-    key("interrupted", Bool, "false", Later, "Whether an interrupted run is repeated once."),
-    key("on", Texts, "[]", Later, "Permanent kinds to retry as well."),
+    key("interrupted", Bool, "false", Now, "Whether an interrupted run is repeated once."),
+    key("on", Texts, "[]", Now, "Permanent kinds to retry as well."),
 ];
 
 static AFTER: &[Key] = &[

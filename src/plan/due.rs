@@ -1,16 +1,26 @@
-//! Due instants of one job, decided.
+//! Moments of one job, decided.
+//!
+//! A moment is an instant that the schedule names: due, or left out by `exclude` or `dst_gap`.
+//! Those whose start lies within the last [`MISFIRE_AFTER`] are *fresh* and decided one by one;
+//! those before are *stale*, and become counted ranges, of which `catchup` may start some. Both
+//! are worked out from the watermark and the present time alone, so that it makes no difference
+//! why nobody looked: a restart, a suspended machine, a clock that was set, a late loop.
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
+use super::rules::{Availability, Memory, Rules};
 use super::{Reason, SlotDecision};
 use crate::job::{Catchup, Overlap};
 use crate::run::Trigger;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Span, Standing};
 
 /// A slot first seen later than this is a misfire (contract, `catchup`).
 pub const MISFIRE_AFTER: Duration = Duration::from_secs(10);
+
+/// Slots of one job that may wait, by `overlap` or by `catchup = "all"`.
+pub const BUFFERED_MAX: usize = 1000;
 
 const WINDOW_MIN: Duration = Duration::from_mins(2);
 const WINDOW_MAX: Duration = Duration::from_hours(2);
@@ -18,22 +28,29 @@ const WINDOW_MAX: Duration = Duration::from_hours(2);
 /// All that a decision about a job depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct JobView<'a> {
-    /// Its schedule, with the grid of `every` fixed.
+    /// Its schedule.
     pub schedule: &'a Schedule,
-    /// What to do with misfires.
-    pub catchup: Catchup,
-    /// How late a misfire may start; `None` is the default rule.
-    pub catchup_window: Option<Duration>,
-    /// What to do when it still runs.
-    pub overlap: Overlap,
-    /// Whether its slots start runs.
-    pub enabled: bool,
-    /// Every due instant up to here has its row.
-    pub decided_until: Timestamp,
-    /// Its runs that are queued or running.
-    pub active_runs: usize,
-    /// Why instants that nobody saw in time were not seen.
+    /// Its policies.
+    pub rules: &'a Rules,
+    /// What the ledger remembers.
+    pub memory: &'a Memory,
+    /// What of it lives.
+    pub living: Living,
+    /// Why moments that nobody saw in time were not seen.
     pub unseen_because: Reason,
+}
+
+/// What of a job lives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Living {
+    /// Runs that are queued or running, but for those of a backfill.
+    pub running: usize,
+    /// Runs of a backfill: nothing starts beside them, and nothing is lost for them.
+    pub backfilling: usize,
+    /// Slots between two attempts.
+    pub retrying: usize,
+    /// What waits for those to end.
+    pub waiting: usize,
 }
 
 /// One row to be, without the ids that only the caller can give.
@@ -45,12 +62,24 @@ pub struct PlannedSlot {
     pub due_until: Timestamp,
     /// How many.
     pub slots: u64,
+    /// When it was to start: `due_at` with its jitter.
+    pub start_at: Timestamp,
     /// What is decided.
     pub decision: SlotDecision,
     /// Why.
     pub reason: Option<Reason>,
-    /// What starts the run, for [`SlotDecision::Started`].
-    pub trigger: Option<Trigger>,
+    /// What starts the run, now for [`SlotDecision::Started`] or later for
+    /// [`SlotDecision::Buffered`].
+    pub start: Option<SlotStart>,
+}
+
+/// How a slot starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotStart {
+    /// In time, or as a catch-up.
+    pub trigger: Trigger,
+    /// The slots that its run stands for: itself and the misfires before it.
+    pub stands_for: u64,
 }
 
 /// Everything decided about a job at one moment, oldest first.
@@ -58,40 +87,35 @@ pub struct PlannedSlot {
 pub struct Plan {
     /// The rows.
     pub slots: Vec<PlannedSlot>,
-    /// Every instant up to here is decided once the rows are stored.
+    /// Every moment up to here is decided once the rows are stored.
     pub decided_until: Timestamp,
-    /// When the job is due next.
-    pub next_due: Option<Timestamp>,
 }
 
-/// Decides every due instant of `job` after `job.decided_until` and up to `now`.
+/// Decides every moment of `job` after its watermark whose start is not after `now`.
 pub fn decide(job: JobView<'_>, now: Timestamp) -> Plan {
-    let mut slots = Vec::new();
-    let in_time_from = now - MISFIRE_AFTER;
-    let mut decided_until = job.decided_until;
-    if let Some(newest) = job.schedule.prev_at_or_before(now).filter(|&at| at > decided_until) {
-        // Instants that are late but not yet misfires are decided one by one; there are at most
-        // as many of them as seconds in `MISFIRE_AFTER`.
-        let fresh = in_time(job, in_time_from, now);
-        let stale_until = fresh.first().map_or(newest, |&first| before(first));
-        slots.extend(misfires(job, stale_until, now, &fresh));
-        let mut active =
-            job.active_runs + slots.iter().filter(|slot| slot.trigger.is_some()).count();
-        for due_at in fresh {
-            let slot = on_time(job, due_at, active);
-            active += usize::from(slot.trigger.is_some());
-            slots.push(slot);
+    let decided_until = job.memory.decided_until;
+    let newest = newest_started(job.schedule, now).filter(|&at| at > decided_until);
+    let Some(newest) = newest else { return Plan { slots: Vec::new(), decided_until } };
+    let stale_until = match job.rules.availability {
+        Availability::Retired => newest,
+        Availability::Ready | Availability::Disabled | Availability::Invalid => {
+            newest_stale(job.schedule, newest, now)
         }
-        decided_until = newest;
+    };
+    let mut day = Day { job, now, living: job.living, rows: Vec::new(), missable: Vec::new() };
+    for stretch in job.undecided(decided_until, stale_until) {
+        for span in job.schedule.spans(stretch.after, stretch.up_to) {
+            day.stale(span, stretch.held);
+        }
     }
-    Plan {
-        slots,
-        decided_until,
-        next_due: job.schedule.next_after(decided_until.max(now)).map(|due| due.at),
-    }
+    let fresh = day.fresh_moments(stale_until, newest);
+    let superseded = day.misfires(&fresh);
+    day.decide_fresh(&fresh, superseded);
+    day.rows.sort_by_key(|row| row.due_at);
+    Plan { slots: day.rows, decided_until: newest }
 }
 
-/// How long after `due_at` a misfire may still start (contract, `catchup_window`).
+/// How long after its start a misfire may still start (contract, `catchup_window`).
 pub fn catchup_window(
     schedule: &Schedule,
     configured: Option<Duration>,
@@ -103,332 +127,298 @@ pub fn catchup_window(
     })
 }
 
-fn in_time(job: JobView<'_>, from: Timestamp, now: Timestamp) -> Vec<Timestamp> {
-    let after = job.decided_until.max(before(from));
-    job.schedule.upcoming(after).map(|due| due.at).take_while(|&at| at <= now).collect()
-}
-
-fn on_time(job: JobView<'_>, due_at: Timestamp, active_runs: usize) -> PlannedSlot {
-    if !job.enabled {
-        return single(due_at, SlotDecision::Skipped, Some(Reason::Disabled), None);
+/// The newest moment that has come, its jitter over.
+fn newest_started(schedule: &Schedule, now: Timestamp) -> Option<Timestamp> {
+    let newest = schedule.prev_moment(now)?.at;
+    if schedule.start_of(newest) <= now {
+        return Some(newest);
     }
-    start_unless_overlapping(job, due_at, active_runs, Trigger::Schedule)
+    // Starts are in the order of moments, so the one before has come.
+    schedule.prev_moment(before(newest)).map(|moment| moment.at)
 }
 
-fn start_unless_overlapping(
-    job: JobView<'_>,
-    due_at: Timestamp,
-    active_runs: usize,
-    trigger: Trigger,
-) -> PlannedSlot {
-    match job.overlap {
-        Overlap::AllowAll => single(due_at, SlotDecision::Started, None, Some(trigger)),
-        // The other three policies are refused at load until the waiting places exist.
-        Overlap::Skip | Overlap::BufferOne | Overlap::BufferAll | Overlap::CancelOther => {
-            if active_runs == 0 {
-                single(due_at, SlotDecision::Started, None, Some(trigger))
-            } else {
-                single(due_at, SlotDecision::Skipped, Some(Reason::Overlap), None)
-            }
+/// The newest moment before `newest` that is too late to be on time; at most as many steps as
+/// moments start within [`MISFIRE_AFTER`].
+fn newest_stale(schedule: &Schedule, newest: Timestamp, now: Timestamp) -> Timestamp {
+    let mut at = newest;
+    while schedule.start_of(at) >= now - MISFIRE_AFTER {
+        match schedule.prev_moment(before(at)) {
+            Some(moment) => at = moment.at,
+            None => return before(at),
         }
     }
+    at
 }
 
-/// The instants in (`decided_until`, `up_to`], all of them misfires: the newest may be caught up,
-/// unless one of the `fresh` slots, which are in time, stands for it.
-fn misfires(
-    job: JobView<'_>,
+/// Part of the time that is undecided, (`after`, `up_to`].
+#[derive(Clone, Copy)]
+struct Stretch {
+    after: Timestamp,
     up_to: Timestamp,
+    /// Why its slots are held, if they are.
+    held: Option<Reason>,
+}
+
+impl JobView<'_> {
+    /// (`after`, `up_to`] without what is decided ahead, cut where a pause ends.
+    fn undecided(&self, after: Timestamp, up_to: Timestamp) -> Vec<Stretch> {
+        let mut free = Vec::new();
+        let mut from = after;
+        for &(first, last) in &self.memory.ahead {
+            free.push((from, up_to.min(before(first))));
+            from = from.max(last);
+        }
+        free.push((from, up_to));
+        free.retain(|(after, up_to)| after < up_to);
+        let Some(pause) = &self.memory.pause else {
+            return free
+                .into_iter()
+                .map(|(after, up_to)| Stretch { after, up_to, held: None })
+                .collect();
+        };
+        let mut stretches = Vec::new();
+        for (after, up_to) in free {
+            let end = pause.until.unwrap_or(up_to).clamp(after, up_to);
+            stretches.push(Stretch { after, up_to: end, held: Some(pause.reason()) });
+            stretches.push(Stretch { after: end, up_to, held: None });
+        }
+        stretches.retain(|stretch| stretch.after < stretch.up_to);
+        stretches
+    }
+}
+
+/// A moment that comes in time.
+struct Fresh {
+    at: Timestamp,
+    standing: Standing,
+    held: Option<Reason>,
+}
+
+/// What one look decides.
+struct Day<'a> {
+    job: JobView<'a>,
     now: Timestamp,
-    fresh: &[Timestamp],
-) -> Vec<PlannedSlot> {
-    let Some(newest) = job.schedule.prev_at_or_before(up_to).filter(|&at| at > job.decided_until)
-    else {
-        return Vec::new();
-    };
-    if !job.enabled {
-        return range(job, newest, SlotDecision::Skipped, Reason::Disabled);
-    }
-    match job.catchup {
-        Catchup::None => range(job, newest, SlotDecision::Missed, job.unseen_because),
-        // `all` is refused at load until its queue exists; the newest stands for the rest.
-        Catchup::Latest | Catchup::All if !fresh.is_empty() => {
-            range(job, newest, SlotDecision::Missed, Reason::Superseded)
-        }
-        Catchup::Latest | Catchup::All => {
-            if job.unseen_because == Reason::Invalid {
-                return range(job, newest, SlotDecision::Missed, Reason::Invalid);
-            }
-            let window = catchup_window(job.schedule, job.catchup_window, newest);
-            if distance(newest, now) > window {
-                return range(job, newest, SlotDecision::Missed, Reason::TooLate);
-            }
-            let mut slots = range(job, before(newest), SlotDecision::Missed, Reason::Superseded);
-            slots.push(start_unless_overlapping(job, newest, job.active_runs, Trigger::Catchup));
-            slots
-        }
-    }
+    living: Living,
+    rows: Vec<PlannedSlot>,
+    /// Due, stale, and not yet accounted for.
+    missable: Vec<Span>,
 }
 
-/// One counted row for every instant in (`decided_until`, `up_to`]; none if there are none.
-fn range(
-    job: JobView<'_>,
-    up_to: Timestamp,
-    decision: SlotDecision,
-    reason: Reason,
-) -> Vec<PlannedSlot> {
-    let first = job.schedule.next_after(job.decided_until).map(|due| due.at);
-    let last = job.schedule.prev_at_or_before(up_to);
-    match (first, last) {
-        (Some(due_at), Some(due_until)) if due_at <= due_until => vec![PlannedSlot {
-            due_at,
-            due_until,
-            slots: job.schedule.count_between(job.decided_until, due_until),
+impl Day<'_> {
+    fn stale(&mut self, span: Span, held: Option<Reason>) {
+        use SlotDecision::{Held, Missed, Skipped};
+        let (decision, reason) = match (span.standing, self.job.rules.availability, held) {
+            (Standing::Excluded, ..) => (Skipped, Reason::Excluded),
+            (Standing::DstGap, ..) => (Skipped, Reason::DstGap),
+            (Standing::Due, Availability::Invalid, _) => (Missed, Reason::Invalid),
+            (Standing::Due, _, Some(reason)) => (Held, reason),
+            (Standing::Due, Availability::Disabled, None) => (Skipped, Reason::Disabled),
+            (Standing::Due, Availability::Ready | Availability::Retired, None) => {
+                self.missable.push(span);
+                return;
+            }
+        };
+        self.range(span, decision, reason);
+    }
+
+    fn fresh_moments(&self, after: Timestamp, up_to: Timestamp) -> Vec<Fresh> {
+        let mut fresh = Vec::new();
+        for stretch in self.job.undecided(after.max(self.job.memory.decided_until), up_to) {
+            let mut next = self.job.schedule.next_moment(stretch.after);
+            while let Some(moment) = next.filter(|moment| moment.at <= stretch.up_to) {
+                let held = stretch.held;
+                fresh.push(Fresh { at: moment.at, standing: moment.standing, held });
+                next = self.job.schedule.next_moment(moment.at);
+            }
+        }
+        fresh
+    }
+
+    /// Decides what is stale and due. Returns how many slots a fresh one stands for.
+    fn misfires(&mut self, fresh: &[Fresh]) -> u64 {
+        let missable = std::mem::take(&mut self.missable);
+        let Some(newest) = missable.last().map(|span| span.last) else { return 0 };
+        if self.job.rules.availability == Availability::Retired {
+            self.missed(&missable, self.job.unseen_because);
+            return 0;
+        }
+        match self.job.rules.catchup {
+            Catchup::None => self.missed(&missable, self.job.unseen_because),
+            Catchup::Latest => {
+                let stands = |it: &Fresh| it.standing == Standing::Due && it.held.is_none();
+                if fresh.iter().any(stands) {
+                    self.missed(&missable, Reason::Superseded);
+                    return count(&missable);
+                }
+                if !self.in_window(newest) {
+                    self.missed(&missable, Reason::TooLate);
+                    return 0;
+                }
+                let older = self.before(&missable, newest);
+                self.missed(&older, Reason::Superseded);
+                self.admit(
+                    newest,
+                    SlotStart { trigger: Trigger::Catchup, stands_for: 1 + count(&older) },
+                );
+            }
+            Catchup::All => self.catch_all_up(&missable),
+        }
+        0
+    }
+
+    /// Each slot within its window, one after the other, and as many as may wait.
+    fn catch_all_up(&mut self, missable: &[Span]) {
+        let mut wanted = Vec::new();
+        'spans: for span in missable.iter().rev() {
+            let mut at = Some(span.last);
+            while let Some(due_at) = at.filter(|&at| at >= span.first) {
+                if wanted.len() == BUFFERED_MAX || !self.in_window(due_at) {
+                    break 'spans;
+                }
+                wanted.push(due_at);
+                at = self.job.schedule.prev_at_or_before(before(due_at));
+            }
+        }
+        wanted.reverse();
+        match wanted.first() {
+            Some(&oldest) => self.missed(&self.before(missable, oldest), Reason::TooLate),
+            None => self.missed(missable, Reason::TooLate),
+        }
+        for due_at in wanted {
+            let start = SlotStart { trigger: Trigger::Catchup, stands_for: 1 };
+            if self.is_busy() && self.job.rules.overlap != Overlap::AllowAll {
+                self.buffer(due_at, start);
+            } else {
+                self.admit(due_at, start);
+            }
+        }
+    }
+
+    fn decide_fresh(&mut self, fresh: &[Fresh], mut superseded: u64) {
+        use SlotDecision::{Held, Skipped};
+        for moment in fresh {
+            let (decision, reason) =
+                match (moment.standing, self.job.rules.availability, moment.held) {
+                    (Standing::Excluded, ..) => (Skipped, Reason::Excluded),
+                    (Standing::DstGap, ..) => (Skipped, Reason::DstGap),
+                    (Standing::Due, Availability::Invalid, _) => (Skipped, Reason::Invalid),
+                    (Standing::Due, _, Some(reason)) => (Held, reason),
+                    (Standing::Due, Availability::Disabled, None) => (Skipped, Reason::Disabled),
+                    (Standing::Due, Availability::Ready | Availability::Retired, None) => {
+                        let stands_for = 1 + std::mem::take(&mut superseded);
+                        let trigger = Trigger::Schedule;
+                        self.admit(moment.at, SlotStart { trigger, stands_for });
+                        continue;
+                    }
+                };
+            self.single(moment.at, decision, Some(reason), None);
+        }
+    }
+
+    /// A slot that may start, unless the job's failures or what lives of it stand in its way.
+    fn admit(&mut self, due_at: Timestamp, start: SlotStart) {
+        let from = self.job.memory.account.backoff_until;
+        let starts = self.now.max(self.job.schedule.start_of(due_at));
+        if from.is_some_and(|from| starts < from) {
+            return self.single(due_at, SlotDecision::Skipped, Some(Reason::Backoff), None);
+        }
+        if !self.is_busy() || self.job.rules.overlap == Overlap::AllowAll {
+            self.living.running += 1;
+            return self.single(due_at, SlotDecision::Started, None, Some(start));
+        }
+        let only_backfill = Living { backfilling: 0, ..self.living } == Living::default();
+        let may_wait = match self.job.rules.overlap {
+            _ if only_backfill => true,
+            Overlap::BufferOne => self.living.waiting == 0,
+            Overlap::BufferAll => self.living.waiting < BUFFERED_MAX,
+            // It takes the place of whatever waits.
+            Overlap::CancelOther => true,
+            Overlap::Skip | Overlap::AllowAll => false,
+        };
+        if may_wait {
+            self.buffer(due_at, start);
+        } else {
+            self.single(due_at, SlotDecision::Skipped, Some(Reason::Overlap), None);
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.living != Living::default()
+    }
+
+    fn buffer(&mut self, due_at: Timestamp, start: SlotStart) {
+        self.living.waiting += 1;
+        self.single(due_at, SlotDecision::Buffered, Some(Reason::Overlap), Some(start));
+    }
+
+    fn in_window(&self, due_at: Timestamp) -> bool {
+        let window = catchup_window(self.job.schedule, self.job.rules.catchup_window, due_at);
+        distance(self.job.schedule.start_of(due_at), self.now) <= window
+    }
+
+    /// What of `spans` lies before `at`.
+    fn before(&self, spans: &[Span], at: Timestamp) -> Vec<Span> {
+        let mut left = Vec::new();
+        for span in spans.iter().filter(|span| span.first < at) {
+            if span.last < at {
+                left.push(*span);
+            } else {
+                left.extend(self.job.schedule.spans(before(span.first), before(at)));
+            }
+        }
+        left
+    }
+
+    fn missed(&mut self, spans: &[Span], reason: Reason) {
+        for span in spans {
+            self.range(*span, SlotDecision::Missed, reason);
+        }
+    }
+
+    fn range(&mut self, span: Span, decision: SlotDecision, reason: Reason) {
+        self.rows.push(PlannedSlot {
+            due_at: span.first,
+            due_until: span.last,
+            slots: span.slots,
+            start_at: self.job.schedule.start_of(span.first),
             decision,
             reason: Some(reason),
-            trigger: None,
-        }],
-        _ => Vec::new(),
+            start: None,
+        });
+    }
+
+    fn single(
+        &mut self,
+        due_at: Timestamp,
+        decision: SlotDecision,
+        reason: Option<Reason>,
+        start: Option<SlotStart>,
+    ) {
+        self.rows.push(PlannedSlot {
+            due_at,
+            due_until: due_at,
+            slots: 1,
+            start_at: self.job.schedule.start_of(due_at),
+            decision,
+            reason,
+            start,
+        });
     }
 }
 
-fn single(
-    due_at: Timestamp,
-    decision: SlotDecision,
-    reason: Option<Reason>,
-    trigger: Option<Trigger>,
-) -> PlannedSlot {
-    PlannedSlot { due_at, due_until: due_at, slots: 1, decision, reason, trigger }
+fn count(spans: &[Span]) -> u64 {
+    spans.iter().map(|span| span.slots).sum()
 }
 
 /// The last millisecond before `at`: instants are whole milliseconds everywhere.
-fn before(at: Timestamp) -> Timestamp {
-    at - Duration::from_millis(1)
+pub(super) fn before(at: Timestamp) -> Timestamp {
+    at.checked_sub(SignedDuration::from_millis(1)).unwrap_or(at)
 }
 
-fn distance(from: Timestamp, to: Timestamp) -> Duration {
+pub(super) fn distance(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or(Duration::ZERO)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::schedule::{CronExpr, Fold, Gap, Zone};
-
-    fn at(text: &str) -> Timestamp {
-        text.parse().unwrap()
-    }
-
-    fn cron(text: &str) -> Schedule {
-        Schedule::cron(CronExpr::parse(text).unwrap(), Zone::utc(), Gap::Shift, Fold::Once)
-    }
-
-    /// An enabled job with the contract's defaults, decided until 08:00.
-    fn job(schedule: &Schedule) -> JobView<'_> {
-        JobView {
-            schedule,
-            catchup: Catchup::Latest,
-            catchup_window: None,
-            overlap: Overlap::Skip,
-            enabled: true,
-            decided_until: at("2026-11-30T08:00:00Z"),
-            active_runs: 0,
-            unseen_because: Reason::Down,
-        }
-    }
-
-    /// The rows of a plan in short: first, last, count, decision, reason or trigger.
-    fn rows(plan: &Plan) -> Vec<String> {
-        plan.slots
-            .iter()
-            .map(|slot| {
-                let why = slot.reason.map(Reason::as_str).or(slot.trigger.map(Trigger::as_str));
-                format!(
-                    "{:.0} {:.0} ×{} {} {}",
-                    slot.due_at,
-                    slot.due_until,
-                    slot.slots,
-                    slot.decision,
-                    why.unwrap_or("-")
-                )
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_slot_that_comes_in_time_starts_and_the_next_one_is_named() {
-        let schedule = cron("0 * * * *");
-        for now in ["2026-11-30T09:00:00Z", "2026-11-30T09:00:00.003Z", "2026-11-30T09:00:10Z"] {
-            let plan = decide(job(&schedule), at(now));
-            assert_eq!(
-                rows(&plan),
-                ["2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 started schedule"],
-                "{now}"
-            );
-            assert_eq!(plan.decided_until, at("2026-11-30T09:00:00Z"));
-            assert_eq!(plan.next_due, Some(at("2026-11-30T10:00:00Z")));
-        }
-    }
-
-    #[test]
-    fn nothing_is_decided_early_or_twice() {
-        let schedule = cron("0 * * * *");
-        let early = decide(job(&schedule), at("2026-11-30T08:59:59.999Z"));
-        assert_eq!((rows(&early).len(), early.next_due), (0, Some(at("2026-11-30T09:00:00Z"))));
-        let again = JobView { decided_until: at("2026-11-30T09:00:00Z"), ..job(&schedule) };
-        assert_eq!(rows(&decide(again, at("2026-11-30T09:00:00.500Z"))), Vec::<String>::new());
-        // The clock was set back: what is decided stays decided.
-        let back = decide(again, at("2026-11-30T08:30:00Z"));
-        assert_eq!((rows(&back).len(), back.decided_until), (0, at("2026-11-30T09:00:00Z")));
-        assert_eq!(back.next_due, Some(at("2026-11-30T10:00:00Z")));
-    }
-
-    #[test]
-    fn a_job_that_still_runs_is_skipped_or_joined() {
-        let schedule = cron("0 * * * *");
-        let busy = JobView { active_runs: 1, ..job(&schedule) };
-        let now = at("2026-11-30T09:00:00Z");
-        assert_eq!(
-            rows(&decide(busy, now)),
-            ["2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 skipped overlap"]
-        );
-        let joined = JobView { overlap: Overlap::AllowAll, ..busy };
-        assert_eq!(
-            rows(&decide(joined, now)),
-            ["2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 started schedule"]
-        );
-    }
-
-    #[test]
-    fn a_loop_that_is_seconds_late_decides_each_slot_by_itself() {
-        let schedule = cron("* * * * * *");
-        let late = JobView { decided_until: at("2026-11-30T08:59:57Z"), ..job(&schedule) };
-        assert_eq!(
-            rows(&decide(late, at("2026-11-30T09:00:00.200Z"))),
-            [
-                "2026-11-30T08:59:58Z 2026-11-30T08:59:58Z ×1 started schedule",
-                "2026-11-30T08:59:59Z 2026-11-30T08:59:59Z ×1 skipped overlap",
-                "2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 skipped overlap",
-            ]
-        );
-    }
-
-    #[test]
-    fn the_newest_misfire_is_caught_up_and_stands_for_the_rest() {
-        let schedule = cron("*/5 * * * *");
-        assert_eq!(
-            rows(&decide(job(&schedule), at("2026-11-30T14:01:00Z"))),
-            [
-                "2026-11-30T08:05:00Z 2026-11-30T13:55:00Z ×71 missed superseded",
-                "2026-11-30T14:00:00Z 2026-11-30T14:00:00Z ×1 started catchup",
-            ]
-        );
-        // One that is in time stands for all of them.
-        assert_eq!(
-            rows(&decide(job(&schedule), at("2026-11-30T14:00:05Z"))),
-            [
-                "2026-11-30T08:05:00Z 2026-11-30T13:55:00Z ×71 missed superseded",
-                "2026-11-30T14:00:00Z 2026-11-30T14:00:00Z ×1 started schedule",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_misfire_beyond_its_window_is_missed_with_the_reason() {
-        let schedule = cron("0 11 * * *");
-        let window = Some(Duration::from_mins(30));
-        let job = JobView { catchup_window: window, ..job(&schedule) };
-        let decided = |now: &str| rows(&decide(job, at(now)));
-        let missed = ["2026-11-30T11:00:00Z 2026-11-30T11:00:00Z ×1 missed too_late"];
-        assert_eq!(
-            decided("2026-11-30T11:29:59Z"),
-            ["2026-11-30T11:00:00Z 2026-11-30T11:00:00Z ×1 started catchup"]
-        );
-        assert_eq!(decided("2026-11-30T11:30:01Z"), missed);
-        assert_eq!(decided("2026-11-30T22:10:00Z"), missed);
-    }
-
-    #[test]
-    fn without_catch_up_what_was_not_seen_is_one_counted_range() {
-        let schedule = cron("* * * * *");
-        let job = JobView { catchup: Catchup::None, ..job(&schedule) };
-        assert_eq!(
-            rows(&decide(job, at("2026-11-30T08:10:30Z"))),
-            ["2026-11-30T08:01:00Z 2026-11-30T08:10:00Z ×10 missed down"]
-        );
-        assert_eq!(
-            rows(&decide(job, at("2026-11-30T08:10:00Z"))),
-            [
-                "2026-11-30T08:01:00Z 2026-11-30T08:09:00Z ×9 missed down",
-                "2026-11-30T08:10:00Z 2026-11-30T08:10:00Z ×1 started schedule",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_disabled_or_formerly_invalid_job_has_rows_too() {
-        let schedule = cron("*/30 * * * *");
-        let disabled = JobView { enabled: false, ..job(&schedule) };
-        assert_eq!(
-            rows(&decide(disabled, at("2026-11-30T09:30:00Z"))),
-            [
-                "2026-11-30T08:30:00Z 2026-11-30T09:00:00Z ×2 skipped disabled",
-                "2026-11-30T09:30:00Z 2026-11-30T09:30:00Z ×1 skipped disabled",
-            ]
-        );
-        let mended = JobView { unseen_because: Reason::Invalid, ..job(&schedule) };
-        assert_eq!(
-            rows(&decide(mended, at("2026-11-30T09:01:00Z"))),
-            ["2026-11-30T08:30:00Z 2026-11-30T09:00:00Z ×2 missed invalid"]
-        );
-    }
-
-    #[test]
-    fn a_one_shot_is_due_once_and_caught_up_within_two_hours() {
-        let schedule = Schedule::at(at("2026-11-30T09:00:00Z"));
-        let plan = decide(job(&schedule), at("2026-11-30T10:30:00Z"));
-        assert_eq!(rows(&plan), ["2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 started catchup"]);
-        assert_eq!(plan.next_due, None);
-        assert_eq!(
-            rows(&decide(job(&schedule), at("2026-11-30T11:00:01Z"))),
-            ["2026-11-30T09:00:00Z 2026-11-30T09:00:00Z ×1 missed too_late"]
-        );
-    }
-
-    #[test]
-    fn the_window_is_half_the_period_within_bounds() {
-        let window = |text: &str| catchup_window(&cron(text), None, at("2026-11-30T09:00:00Z"));
-        assert_eq!(window("* * * * *"), Duration::from_mins(2));
-        assert_eq!(window("*/30 * * * *"), Duration::from_mins(15));
-        assert_eq!(window("0 9 * * *"), Duration::from_hours(2));
-        let own = Duration::from_secs(7);
-        assert_eq!(catchup_window(&cron("* * * * *"), Some(own), at("2026-11-30T09:00:00Z")), own);
-    }
-
-    /// The second promise, for any moments at which somebody looks: every due instant lies in
-    /// exactly one row.
-    #[test]
-    fn no_instant_is_lost_or_decided_twice_however_the_looks_fall() {
-        let schedule = cron("*/7 * * * * *");
-        let looks = [1, 2, 9, 10, 11, 30, 31, 95, 400, 401, 3600, 3605, 9000];
-        let start = at("2026-11-30T08:00:00Z");
-        let mut decided_until = start;
-        let (mut covered, mut last_end) = (0, start);
-        for look in looks {
-            let now = start + Duration::from_secs(look) + Duration::from_millis(look * 37 % 1000);
-            let plan = decide(JobView { decided_until, ..job(&schedule) }, now);
-            for slot in &plan.slots {
-                assert!(
-                    slot.due_at > last_end
-                        && slot.due_until >= slot.due_at
-                        && slot.due_until <= now
-                );
-                assert_eq!(slot.slots, schedule.count_between(before(slot.due_at), slot.due_until));
-                covered += slot.slots;
-                last_end = slot.due_until;
-            }
-            decided_until = plan.decided_until;
-            assert_eq!(covered, schedule.count_between(start, now), "after {look} s");
-        }
-    }
-}
+#[path = "tests/due.rs"]
+mod tests;

@@ -1,12 +1,29 @@
 //! What to do about due instants: pure decisions with their reasons.
 //!
-//! [`decide`] is a function of a job's schedule and policies, of what the ledger already holds,
-//! of whether the job runs, and of the time. No clock, no store, no file: `serve`, `next` and the
-//! tests call the same code.
+//! The [`Planner`] holds what is known of every job and is told what happens: time passes, a run
+//! ends, somebody asks. It answers with [`Act`]s. [`decide`] is the heart of it, a function of a
+//! job's schedule and policies, of what the ledger holds, of what lives, and of the time;
+//! [`follow`] says what comes after a run. No clock, no store, no file: `serve`, `simulate`,
+//! `backfill` and the tests run the same code under different clocks.
 
+mod act;
 mod due;
+mod planner;
+mod retry;
+mod rules;
+mod simulate;
+mod track;
 
-pub use due::{JobView, MISFIRE_AFTER, Plan, PlannedSlot, catchup_window, decide};
+pub use act::{Act, LiveId, PauseChange, Record, Settled, Start, Turned};
+pub use due::{
+    BUFFERED_MAX, JobView, Living, MISFIRE_AFTER, Plan, PlannedSlot, SlotStart, catchup_window,
+    decide,
+};
+pub use planner::{Ahead, Planner};
+pub use retry::{Chain, Follow, RunEnd, follow};
+pub use rules::{Account, Availability, Memory, Pause, PauseCause, Rules};
+pub use simulate::{Behaviour, Simulated, SimulatedLanes, What, simulate};
+pub use track::ByHand;
 
 words!(
     /// What was decided about a slot.

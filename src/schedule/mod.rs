@@ -27,6 +27,6 @@ pub use due::{DstNote, Due};
 pub use every::EveryError;
 pub use expr::{CronError, CronExpr};
 pub use local::{Fold, Gap};
-pub use rule::Schedule;
+pub use rule::{Moment, Schedule, Span, Standing};
 pub use zone::{Zone, ZoneError};
 pub use zones::{ZoneChoice, Zones};

@@ -80,6 +80,36 @@ impl Schedule {
         }
     }
 
+    /// The first moment strictly after `after`.
+    pub fn next_moment(&self, after: Timestamp) -> Option<Moment> {
+        self.next_after(after).map(|due| Moment { at: due.at, standing: Standing::Due })
+    }
+
+    /// The last moment at or before `at`.
+    pub fn prev_moment(&self, at: Timestamp) -> Option<Moment> {
+        self.prev_at_or_before(at).map(|at| Moment { at, standing: Standing::Due })
+    }
+
+    /// All moments in `(after, up_to]`, in order and disjoint.
+    pub fn spans(&self, after: Timestamp, up_to: Timestamp) -> Vec<Span> {
+        let first = self.next_after(after).map(|due| due.at);
+        let last = self.prev_at_or_before(up_to);
+        match (first, last) {
+            (Some(first), Some(last)) if first <= last => vec![Span {
+                first,
+                last,
+                slots: self.count_between(after, last),
+                standing: Standing::Due,
+            }],
+            _ => Vec::new(),
+        }
+    }
+
+    /// `due_at` and the jitter of that slot.
+    pub fn start_of(&self, due_at: Timestamp) -> Timestamp {
+        due_at
+    }
+
     /// The due instants after `after`, in their order.
     pub fn upcoming(&self, after: Timestamp) -> impl Iterator<Item = Due> + '_ {
         std::iter::successors(self.next_after(after), |due| self.next_after(due.at))
@@ -118,4 +148,38 @@ impl fmt::Display for Schedule {
             Rule::At(at) => write!(f, "at {}", rfc3339(*at)),
         }
     }
+}
+
+words! {
+    /// What a named instant is.
+    Standing {
+        /// Due.
+        Due = "due",
+        /// Left out by `exclude`.
+        Excluded = "excluded",
+        /// Left out by `dst_gap`.
+        DstGap = "dst_gap",
+    }
+}
+
+/// A due instant, or one that is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// When.
+    pub at: Timestamp,
+    /// What it is.
+    pub standing: Standing,
+}
+
+/// Consecutive moments of one standing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The first.
+    pub first: Timestamp,
+    /// The last.
+    pub last: Timestamp,
+    /// How many.
+    pub slots: u64,
+    /// What they are.
+    pub standing: Standing,
 }

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::error::StoreError;
-use super::{Store, instant};
+use super::{Reader, Store, instant};
+use crate::job::JobId;
+use crate::plan::{Account, Ahead, Memory, Pause, PauseCause};
 
 /// A job as the files say it is.
 #[derive(Debug, Clone)]
@@ -25,83 +27,254 @@ pub struct JobRow {
     pub enabled: bool,
     /// Why its file cannot be used, if it cannot.
     pub invalid_reason: Option<String>,
+    /// Its definition; none while the file is invalid.
+    pub definition: Option<Definition>,
+}
+
+/// A definition that can be run.
+#[derive(Debug, Clone)]
+pub struct Definition {
+    /// Its hash.
+    pub hash: String,
+    /// It, as JSON.
+    pub effective: String,
+    /// What of it says when the job is due, as JSON.
+    pub timing: String,
     /// Its schedule as text.
     pub schedule: Option<String>,
     /// The zone of that schedule.
     pub timezone: Option<String>,
-    /// Its definition: hash and JSON; none while the file is invalid.
-    pub definition: Option<(String, String)>,
+    /// Its only due instant, if it has just one.
+    pub one_shot: Option<Timestamp>,
 }
 
-/// What the ledger remembers of a job from before this start.
+/// What the ledger remembers of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobMemory {
-    /// When it was first seen.
-    pub first_seen_at: Timestamp,
-    /// Every due instant up to here has its row.
-    pub decided_until: Timestamp,
+    /// What decisions depend on.
+    pub memory: Memory,
     /// The grid of its `every`.
-    pub every_anchor: Option<Timestamp>,
-    /// Whether its file was invalid when it was last looked at.
-    pub was_invalid: bool,
+    pub anchor: Timestamp,
+    /// Whether it was there when the files were last read.
+    pub was_there: bool,
+    /// What of its last definition said when it is due.
+    pub timing: Option<String>,
+    /// That definition.
+    pub definition_hash: Option<String>,
+}
+
+impl Reader {
+    /// What is remembered of every job that there ever was.
+    pub fn known_jobs(&self) -> Result<HashMap<String, JobMemory>, StoreError> {
+        Ok(self
+            .0
+            .prepare(&format!("SELECT {MEMORY_COLUMNS}, job FROM jobs"))?
+            .query_map([], |row| {
+                let job: String = row.get("job")?;
+                let mut known = memory_from(row)?;
+                known.memory.ahead = ahead(&self.0, &job, known.memory.decided_until)?;
+                Ok((job, known))
+            })?
+            .collect::<Result<_, _>>()?)
+    }
+
+    /// A definition as JSON.
+    pub fn definition(&self, hash: &str) -> Result<Option<String>, StoreError> {
+        Ok(self
+            .0
+            .prepare_cached("SELECT effective FROM definitions WHERE definition_hash = ?1")?
+            .query_row([hash], |row| row.get(0))
+            .optional()?)
+    }
 }
 
 impl Store {
-    /// Takes over the jobs that the files define, marks those that are gone, and returns what is
-    /// remembered of each. A job seen for the first time was due at no time before `now`.
+    /// Takes over what the files say of these jobs, marks those that are `gone`, and returns what
+    /// is remembered of each that is there. A job seen for the first time was due at no time
+    /// before `now`; one with a schedule of another timing begins anew at `now`.
     pub async fn adopt_jobs(
         &self,
         jobs: Vec<JobRow>,
+        gone: Vec<String>,
         now: Timestamp,
     ) -> Result<HashMap<String, JobMemory>, StoreError> {
         self.writer
             .transaction(move |db| {
-                let now = instant::text(now);
-                db.execute(
-                    "UPDATE jobs SET removed_at = ?1, next_due_at = NULL WHERE removed_at IS NULL",
-                    [&now],
-                )?;
-                jobs.iter().map(|job| Ok((job.job.clone(), adopt(db, job, &now)?))).collect()
+                for job in &gone {
+                    db.prepare_cached(
+                        "UPDATE jobs SET removed_at = ?2, next_due_at = NULL
+                         WHERE job = ?1 AND removed_at IS NULL",
+                    )?
+                    .execute(params![job, instant::text(now)])?;
+                }
+                jobs.iter().map(|job| Ok((job.job.clone(), adopt(db, job, now)?))).collect()
             })
             .await
     }
+
+    /// The clock was set back to `now`: what was counted as missed after that has not been missed
+    /// yet. Returns where the decisions of each such job begin again, and what of them stays.
+    pub async fn rewind(&self, now: Timestamp) -> Result<Ahead, StoreError> {
+        self.writer.transaction(move |db| rewind(db, now)).await
+    }
 }
 
-fn adopt(db: &Connection, job: &JobRow, now: &str) -> rusqlite::Result<JobMemory> {
+const MEMORY_COLUMNS: &str = "decided_until, every_anchor, first_seen_at, removed_at IS NULL,
+     timing, definition_hash, paused_cause, paused_reason, paused_until, failed_slots,
+     counted_failures, backoff_until";
+
+fn memory_from(row: &Row<'_>) -> rusqlite::Result<JobMemory> {
+    let at = |column: usize| -> rusqlite::Result<Option<Timestamp>> {
+        row.get::<_, Option<String>>(column)?.as_deref().map(instant::parse).transpose()
+    };
+    let pause = match row.get::<_, Option<String>>(6)? {
+        None => None,
+        Some(cause) => {
+            let words: Option<String> = row.get(7)?;
+            let words = words.unwrap_or_default();
+            let cause: PauseCause = cause.parse().map_err(|error: String| {
+                rusqlite::Error::FromSqlConversionFailure(
+                    6,
+                    rusqlite::types::Type::Text,
+                    error.into(),
+                )
+            })?;
+            let own = words.strip_prefix(&format!("{cause}: ")).map(str::to_owned);
+            Some(Pause { cause, words: own.unwrap_or(words), until: at(8)? })
+        }
+    };
+    let first_seen = at(2)?.unwrap_or(Timestamp::MIN);
+    Ok(JobMemory {
+        memory: Memory {
+            decided_until: at(0)?.unwrap_or(first_seen),
+            ahead: Vec::new(),
+            pause,
+            account: Account {
+                failed_slots: row.get(9)?,
+                counted_failures: row.get(10)?,
+                backoff_until: at(11)?,
+            },
+        },
+        anchor: at(1)?.unwrap_or(first_seen),
+        was_there: row.get(3)?,
+        timing: row.get(4)?,
+        definition_hash: row.get(5)?,
+    })
+}
+
+/// Rows that reach beyond `after`. There are some only when the clock was set back.
+fn ahead(
+    db: &Connection,
+    job: &str,
+    after: Timestamp,
+) -> rusqlite::Result<Vec<(Timestamp, Timestamp)>> {
+    db.prepare_cached(
+        "SELECT due_at, due_until FROM slots
+         WHERE job = ?1 AND due_until > ?2
+           AND due_at >= coalesce((SELECT max(due_at) FROM slots
+                                    WHERE job = ?1 AND due_at <= ?2), ?2)
+         ORDER BY due_at",
+    )?
+    .query_map(params![job, instant::text(after)], |row| {
+        Ok((instant::parse(&row.get::<_, String>(0)?)?, instant::parse(&row.get::<_, String>(1)?)?))
+    })?
+    .collect()
+}
+
+fn adopt(db: &Connection, job: &JobRow, now: Timestamp) -> rusqlite::Result<JobMemory> {
     let known = db
-        .prepare_cached(
-            "SELECT first_seen_at, decided_until, every_anchor, invalid_reason IS NOT NULL
-             FROM jobs WHERE job = ?1",
-        )?
-        .query_row([&job.job], |row| {
-            Ok((
-                row.get::<_, String>(0)?,
-                row.get::<_, String>(1)?,
-                row.get::<_, Option<String>>(2)?,
-                row.get(3)?,
-            ))
-        })
+        .prepare_cached(&format!("SELECT {MEMORY_COLUMNS} FROM jobs WHERE job = ?1"))?
+        .query_row([&job.job], memory_from)
         .optional()?;
-    if let Some((hash, effective)) = &job.definition {
-        db.prepare_cached(
-            "INSERT INTO definitions (definition_hash, job, first_seen_at, last_seen_at, effective)
-             VALUES (?1, ?2, ?3, ?3, ?4)
-             ON CONFLICT (definition_hash) DO UPDATE SET last_seen_at = excluded.last_seen_at",
-        )?
-        .execute(params![hash, job.job, now, effective])?;
+    let mut memory = match known {
+        None => JobMemory {
+            memory: Memory::since(now),
+            anchor: now,
+            was_there: false,
+            timing: None,
+            definition_hash: None,
+        },
+        // While its file was gone it was due at no time.
+        Some(known) if !known.was_there => {
+            JobMemory { memory: Memory { decided_until: now, ..known.memory }, ..known }
+        }
+        Some(known) => known,
+    };
+    if let Some(definition) = &job.definition {
+        let is_new = memory.timing.is_none() && memory.definition_hash.is_none();
+        let is_other = memory.timing.as_ref().is_some_and(|it| *it != definition.timing);
+        if is_other {
+            memory.anchor = now;
+            memory.memory.decided_until = now;
+        }
+        if is_new || is_other || !memory.was_there {
+            due_in_the_past(db, job, definition, now, &mut memory.memory)?;
+        }
+        memory.timing = Some(definition.timing.clone());
+        memory.definition_hash = Some(definition.hash.clone());
+        store_definition(db, &job.job, definition, now)?;
     }
-    // The grid of `every` begins at first sight and stays; other schedules do not look at it.
+    store_job(db, job, &memory, now)?;
+    memory.memory.ahead = ahead(db, &job.job, memory.memory.decided_until)?;
+    Ok(memory)
+}
+
+/// A one-shot whose instant has passed and has no row yet was not decided by anybody.
+fn due_in_the_past(
+    db: &Connection,
+    job: &JobRow,
+    definition: &Definition,
+    now: Timestamp,
+    memory: &mut Memory,
+) -> rusqlite::Result<()> {
+    let Some(due_at) = definition.one_shot.filter(|&at| at <= now) else { return Ok(()) };
+    let has_row = db
+        .prepare_cached("SELECT 1 FROM slots WHERE job = ?1 AND due_at <= ?2 AND due_until >= ?2")?
+        .exists(params![job.job, instant::text(due_at)])?;
+    if !has_row {
+        memory.decided_until = due_at - SignedDuration::from_millis(1);
+    }
+    Ok(())
+}
+
+fn store_definition(
+    db: &Connection,
+    job: &str,
+    definition: &Definition,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "INSERT INTO definitions (definition_hash, job, first_seen_at, last_seen_at, effective)
+         VALUES (?1, ?2, ?3, ?3, ?4)
+         ON CONFLICT (definition_hash) DO UPDATE SET last_seen_at = excluded.last_seen_at",
+    )?
+    .execute(params![definition.hash, job, instant::text(now), definition.effective])
+    .map(drop)
+}
+
+fn store_job(
+    db: &Connection,
+    job: &JobRow,
+    memory: &JobMemory,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let definition = job.definition.as_ref();
     db.prepare_cached(
         "INSERT INTO jobs (job, file, description, owner, labels, enabled, invalid_reason, schedule,
-                           timezone, first_seen_at, definition_hash, decided_until, every_anchor)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?10, ?10)
+                           timezone, first_seen_at, definition_hash, decided_until, every_anchor,
+                           timing)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
          ON CONFLICT (job) DO UPDATE SET
-             file = excluded.file, description = excluded.description, owner = excluded.owner,
-             labels = excluded.labels, enabled = excluded.enabled,
-             invalid_reason = excluded.invalid_reason, removed_at = NULL,
-             schedule = coalesce(excluded.schedule, schedule),
-             timezone = coalesce(excluded.timezone, timezone),
-             definition_hash = coalesce(excluded.definition_hash, definition_hash)",
+             file = excluded.file, invalid_reason = excluded.invalid_reason, removed_at = NULL,
+             description = iif(?15, excluded.description, description),
+             owner = iif(?15, excluded.owner, owner),
+             labels = iif(?15, excluded.labels, labels),
+             enabled = iif(?15, excluded.enabled, enabled),
+             schedule = iif(?15, excluded.schedule, schedule),
+             timezone = iif(?15, excluded.timezone, timezone),
+             definition_hash = coalesce(excluded.definition_hash, definition_hash),
+             decided_until = excluded.decided_until, every_anchor = excluded.every_anchor,
+             timing = coalesce(excluded.timing, timing)",
     )?
     .execute(params![
         job.job,
@@ -111,17 +284,55 @@ fn adopt(db: &Connection, job: &JobRow, now: &str) -> rusqlite::Result<JobMemory
         job.labels,
         job.enabled,
         job.invalid_reason,
-        job.schedule,
-        job.timezone,
-        now,
-        job.definition.as_ref().map(|(hash, _)| hash),
-    ])?;
-    let (first_seen_at, decided_until, every_anchor, was_invalid) =
-        known.unwrap_or_else(|| (now.to_owned(), now.to_owned(), Some(now.to_owned()), false));
-    Ok(JobMemory {
-        first_seen_at: instant::parse(&first_seen_at)?,
-        decided_until: instant::parse(&decided_until)?,
-        every_anchor: every_anchor.as_deref().map(instant::parse).transpose()?,
-        was_invalid,
-    })
+        definition.and_then(|it| it.schedule.as_ref()),
+        definition.and_then(|it| it.timezone.as_ref()),
+        instant::text(now),
+        definition.map(|it| &it.hash),
+        instant::text(memory.memory.decided_until),
+        instant::text(memory.anchor),
+        memory.timing,
+        definition.is_some(),
+    ])
+    .map(drop)
+}
+
+fn rewind(db: &Connection, now: Timestamp) -> rusqlite::Result<Ahead> {
+    let at = instant::text(now);
+    let jobs: Vec<String> = db
+        .prepare_cached("SELECT job FROM jobs WHERE decided_until > ?1")?
+        .query_map([&at], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    let mut rewound = Ahead::new();
+    for job in jobs {
+        let (decided_until, ahead) = rewind_job(db, &job, now)?;
+        if let Ok(id) = job.parse::<JobId>() {
+            rewound.insert(id, (decided_until, ahead));
+        }
+    }
+    Ok(rewound)
+}
+
+/// A run that was started stands for its instant; a miss that lies ahead was never one. A counted
+/// range that reaches beyond `now` is given up as a whole and counted again from its beginning.
+fn rewind_job(
+    db: &Connection,
+    job: &str,
+    now: Timestamp,
+) -> rusqlite::Result<(Timestamp, Vec<(Timestamp, Timestamp)>)> {
+    let at = instant::text(now);
+    let first: Option<String> = db
+        .prepare_cached(
+            "SELECT min(due_at) FROM slots
+             WHERE job = ?1 AND due_until > ?2 AND decision = 'missed'",
+        )?
+        .query_row([job, &at], |row| row.get(0))?;
+    let first = first.as_deref().map(instant::parse).transpose()?;
+    let decided_until = first.map_or(now, |it| now.min(it - SignedDuration::from_millis(1)));
+    db.prepare_cached(
+        "DELETE FROM slots WHERE job = ?1 AND due_until > ?2 AND decision = 'missed'",
+    )?
+    .execute([job, &at])?;
+    db.prepare_cached("UPDATE jobs SET decided_until = ?2 WHERE job = ?1")?
+        .execute([job, &instant::text(decided_until)])?;
+    Ok((decided_until, ahead(db, job, decided_until)?))
 }

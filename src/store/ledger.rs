@@ -1,30 +1,17 @@
-//! Slots: what was decided about each due instant, and the run that a decision starts.
+//! Decisions of the planner, and the runs that they start.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, params};
+use tokio::sync::oneshot;
 
 use super::error::StoreError;
 use super::{Owner, Store, instant};
 use crate::job::JobId;
-use crate::plan::{Reason, SlotDecision};
+use crate::plan::{
+    Account, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, Settled, SlotDecision,
+    Turned,
+};
 use crate::run::{RunId, SessionId, Trigger};
-
-/// A row of the ledger: one due instant, or one counted range with one decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SlotRow {
-    /// The first (or only) instant.
-    pub due_at: Timestamp,
-    /// The last one.
-    pub due_until: Timestamp,
-    /// How many instants lie from the first to the last.
-    pub slots: u64,
-    /// What was decided.
-    pub decision: SlotDecision,
-    /// Why, where a start does not speak for itself.
-    pub reason: Option<Reason>,
-    /// The run that it started.
-    pub run_id: Option<RunId>,
-}
 
 /// A run to be, recorded before anything of it happens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,14 +20,25 @@ pub struct NewRun {
     pub run_id: RunId,
     /// What made it start.
     pub trigger: Trigger,
-    /// Its slot's nominal time; none for a run by hand.
-    pub due_at: Option<Timestamp>,
+    /// Its slot; none for a run by hand.
+    pub slot: Option<RunSlot>,
     /// 1 for the first.
     pub attempt: u32,
     /// Its session.
     pub session_id: SessionId,
     /// The definition that it runs under.
     pub definition_hash: String,
+}
+
+/// The slot that a run is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunSlot {
+    /// Its nominal time.
+    pub due_at: Timestamp,
+    /// That with its jitter: lateness counts from here.
+    pub start_at: Timestamp,
+    /// How many slots the run stands for, this one included.
+    pub stands_for: u64,
 }
 
 /// Whether a decision was new.
@@ -52,43 +50,14 @@ pub enum Recorded {
     AlreadyDecided,
 }
 
-impl Store {
-    /// Records what was decided about slots of `job`, the run that a decision starts, and up to
-    /// when the job's instants are decided: all of it or nothing.
-    pub async fn decide(
-        &self,
-        job: &JobId,
-        slots: Vec<SlotRow>,
-        run: Option<NewRun>,
-        next_due: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Result<Recorded, StoreError> {
-        let job = job.clone();
-        let owner = self.owner.clone();
-        let result = self
-            .writer
-            .transaction(move |db| {
-                if let Some(run) = &run {
-                    insert_run(db, &job, run, &owner, now)?;
-                }
-                for slot in &slots {
-                    insert_slot(db, &job, slot, now)?;
-                }
-                if let Some(last) = slots.iter().map(|slot| slot.due_until).max() {
-                    db.prepare_cached(
-                        "UPDATE jobs SET decided_until = max(decided_until, ?2), next_due_at = ?3
-                         WHERE job = ?1",
-                    )?
-                    .execute(params![
-                        job.as_str(),
-                        instant::text(last),
-                        next_due.map(instant::text)
-                    ])?;
-                }
-                Ok(())
-            })
-            .await;
-        match result {
+/// A decision on its way to the disk; what is handed over later is written later.
+#[derive(Debug)]
+pub struct Receipt(oneshot::Receiver<Result<(), StoreError>>);
+
+impl Receipt {
+    /// Waits until it is on the disk.
+    pub async fn recorded(self) -> Result<Recorded, StoreError> {
+        match self.0.await.map_err(|_| StoreError::Stopped)? {
             Ok(()) => Ok(Recorded::New),
             Err(StoreError::Sql(rusqlite::Error::SqliteFailure(failure, _)))
                 if failure.code == ErrorCode::ConstraintViolation
@@ -96,8 +65,30 @@ impl Store {
             {
                 Ok(Recorded::AlreadyDecided)
             }
+            Err(StoreError::Sql(rusqlite::Error::QueryReturnedNoRows)) => {
+                Ok(Recorded::AlreadyDecided)
+            }
             Err(error) => Err(error),
         }
+    }
+}
+
+impl Store {
+    /// Hands a decision over, with the run that starts by it: all of it or nothing. When this
+    /// returns, its place among the decisions is fixed; [`Receipt::recorded`] says when it is on
+    /// the disk.
+    pub async fn record(
+        &self,
+        record: Record,
+        run: Option<NewRun>,
+        now: Timestamp,
+    ) -> Result<Receipt, StoreError> {
+        let owner = self.owner.clone();
+        let receipt = self
+            .writer
+            .submit_transaction(move |db| write(db, &record, run.as_ref(), &owner, now))
+            .await?;
+        Ok(Receipt(receipt))
     }
 
     /// Records when each job is due next, for those who look at `v1_jobs`.
@@ -118,6 +109,66 @@ impl Store {
     }
 }
 
+fn write(
+    db: &Connection,
+    record: &Record,
+    run: Option<&NewRun>,
+    owner: &Owner,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let job = &record.job;
+    claim(db, record)?;
+    for Settled { due_at, attempt } in &record.settled {
+        db.prepare_cached(
+            "UPDATE runs SET settled = 1 WHERE job = ?1 AND due_at = ?2 AND attempt = ?3",
+        )?
+        .execute(params![job.as_str(), instant::text(*due_at), attempt])?;
+    }
+    if let Some(run) = run {
+        insert_run(db, job, run, owner, now)?;
+    }
+    let started = run.and_then(|run| Some((run.slot?.due_at, &run.run_id)));
+    let run_of = |due_at: Timestamp| started.filter(|it| it.0 == due_at).map(|it| it.1);
+    for slot in &record.rows {
+        insert_slot(db, job, slot, run_of(slot.due_at), now)?;
+    }
+    for turned in &record.turned {
+        turn(db, job, turned, run_of(turned.due_at))?;
+    }
+    if let Some(account) = &record.account {
+        set_account(db, job, account)?;
+    }
+    if let Some(change) = &record.pause {
+        set_pause(db, job, change, now)?;
+    }
+    Ok(())
+}
+
+/// Moves the watermark over the new rows, unless somebody else has moved it there.
+fn claim(db: &Connection, record: &Record) -> rusqlite::Result<()> {
+    let next_due = record.next_due.map(instant::text);
+    let first = record.rows.iter().map(|slot| slot.due_at).min();
+    let last = record.rows.iter().map(|slot| slot.due_until).max();
+    let (Some(first), Some(last)) = (first, last) else {
+        return db
+            .prepare_cached("UPDATE jobs SET next_due_at = ?2 WHERE job = ?1")?
+            .execute(params![record.job.as_str(), next_due])
+            .map(drop);
+    };
+    let moved = db
+        .prepare_cached(
+            "UPDATE jobs SET decided_until = ?3, next_due_at = ?4
+             WHERE job = ?1 AND decided_until < ?2",
+        )?
+        .execute(params![
+            record.job.as_str(),
+            instant::text(first),
+            instant::text(last),
+            next_due
+        ])?;
+    if moved == 1 { Ok(()) } else { Err(rusqlite::Error::QueryReturnedNoRows) }
+}
+
 fn is_uniqueness(extended_code: i32) -> bool {
     matches!(
         extended_code,
@@ -133,15 +184,18 @@ fn insert_run(
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
-        "INSERT INTO runs (run_id, job, trigger, due_at, attempt, state, queued_at, session_id,
-                           definition_hash, host, version, owner_boot_id, owner_pid, owner_started)
-         VALUES (?1, ?2, ?3, ?4, ?5, 'queued', ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        "INSERT INTO runs (run_id, job, trigger, due_at, start_at, slots, attempt, state, queued_at,
+                           session_id, definition_hash, host, version, owner_boot_id, owner_pid,
+                           owner_started, settled)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'queued', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 0)",
     )?
     .execute(params![
         run.run_id.as_str(),
         job.as_str(),
         run.trigger.as_str(),
-        run.due_at.map(instant::text),
+        run.slot.map(|slot| instant::text(slot.due_at)),
+        run.slot.map(|slot| instant::text(slot.start_at)),
+        run.slot.map(|slot| i64::try_from(slot.stands_for).unwrap_or(i64::MAX)),
         run.attempt,
         instant::text(now),
         run.session_id.as_str(),
@@ -158,7 +212,8 @@ fn insert_run(
 fn insert_slot(
     db: &Connection,
     job: &JobId,
-    slot: &SlotRow,
+    slot: &PlannedSlot,
+    run_id: Option<&RunId>,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
@@ -172,9 +227,99 @@ fn insert_slot(
         i64::try_from(slot.slots).unwrap_or(i64::MAX),
         slot.decision.as_str(),
         slot.reason.map(Reason::as_str),
-        slot.run_id.as_ref().map(RunId::as_str),
+        run_id.filter(|_| slot.decision == SlotDecision::Started).map(RunId::as_str),
         instant::text(now),
-        instant::millis_between(slot.due_at, now),
+        instant::millis_between(slot.start_at, now),
     ])?;
     Ok(())
+}
+
+/// A buffered slot is decided for good.
+fn turn(
+    db: &Connection,
+    job: &JobId,
+    turned: &Turned,
+    run_id: Option<&RunId>,
+) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "UPDATE slots SET decision = ?3, reason = ?4, run_id = ?5
+         WHERE job = ?1 AND due_at = ?2 AND decision = 'buffered'",
+    )?
+    .execute(params![
+        job.as_str(),
+        instant::text(turned.due_at),
+        turned.decision.as_str(),
+        turned.reason.map(Reason::as_str),
+        run_id.map(RunId::as_str),
+    ])
+    .map(drop)
+}
+
+fn set_account(db: &Connection, job: &JobId, account: &Account) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "UPDATE jobs SET failed_slots = ?2, counted_failures = ?3, backoff_until = ?4
+         WHERE job = ?1",
+    )?
+    .execute(params![
+        job.as_str(),
+        account.failed_slots,
+        account.counted_failures,
+        account.backoff_until.map(instant::text),
+    ])
+    .map(drop)
+}
+
+fn set_pause(
+    db: &Connection,
+    job: &JobId,
+    change: &PauseChange,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let now = instant::text(now);
+    let (pause, kind) = match change {
+        PauseChange::Held(pause) => (Some(pause), "pause"),
+        PauseChange::Lifted => (None, "resume"),
+    };
+    let (known, ended): (Option<String>, bool) = db
+        .prepare_cached(
+            "SELECT paused_cause, coalesce(paused_until <= ?2, 0) FROM jobs WHERE job = ?1",
+        )?
+        .query_row([job.as_str(), &now], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    db.prepare_cached(
+        "UPDATE jobs SET paused_reason = ?2, paused_cause = ?3, paused_at = ?4, paused_until = ?5
+         WHERE job = ?1",
+    )?
+    .execute(params![
+        job.as_str(),
+        pause.map(Pause::reason_column),
+        pause.map(|pause| pause.cause.as_str()),
+        pause.map(|_| &now),
+        pause.and_then(|pause| pause.until).map(instant::text),
+    ])?;
+    let result = pause.map(|pause| pause.cause.as_str().to_owned()).or(known);
+    let by_person = match change {
+        PauseChange::Held(pause) => pause.cause == PauseCause::Person,
+        PauseChange::Lifted => !ended,
+    };
+    db.prepare_cached(
+        "INSERT INTO audit (at, actor, kind, name, result) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?
+    .execute(params![
+        now,
+        if by_person { "person" } else { "punctual" },
+        kind,
+        job.as_str(),
+        result
+    ])
+    .map(drop)
+}
+
+impl Pause {
+    /// What a person said, or which rule it was.
+    fn reason_column(&self) -> String {
+        match self.cause {
+            PauseCause::Person => self.words.clone(),
+            cause => format!("{cause}: {}", self.words),
+        }
+    }
 }

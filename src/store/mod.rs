@@ -19,12 +19,12 @@ mod writer;
 use std::path::{Path, PathBuf};
 
 pub use error::StoreError;
-pub use jobs::{JobMemory, JobRow};
-pub use ledger::{NewRun, Recorded, SlotRow};
+pub use jobs::{Definition, JobMemory, JobRow};
+pub use ledger::{NewRun, Receipt, Recorded, RunSlot};
 pub use query::{QueryLimits, Table};
 pub use read::{JobSummary, Reader, RunFilter, SlotFilter, SlotSummary};
 pub use record::{AttemptRecord, RunRecord};
-pub use recover::Recovered;
+pub use recover::{Ended, EndedRun, QueuedRun, Recovered};
 pub use runs::{AttemptEnd, AttemptStart, ToolCallRow};
 
 use writer::Writer;

@@ -221,6 +221,16 @@ impl Reader {
             .collect::<Result<_, _>>()?)
     }
 
+    /// The number of a slot's next free attempt.
+    pub fn next_attempt(&self, job: &str, due_at: Timestamp) -> Result<u32, StoreError> {
+        Ok(self
+            .0
+            .prepare_cached(
+                "SELECT coalesce(max(attempt), 0) + 1 FROM runs WHERE job = ?1 AND due_at = ?2",
+            )?
+            .query_row(params![job, instant::text(due_at)], |row| row.get(0))?)
+    }
+
     /// What the ledger knows of every job that is in the files.
     pub fn jobs(&self) -> Result<Vec<JobSummary>, StoreError> {
         Ok(self

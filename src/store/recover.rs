@@ -1,76 +1,230 @@
 //! Open rows, closed: those that a dead process left, and those of a process that leaves at once.
-//!
-//! Called by whoever holds the state folder's lock, before anything else or as its last act: under
-//! that lock no other living process drives a run.
 
 use jiff::Timestamp;
-use rusqlite::params;
+use rusqlite::{Connection, Row, params};
 
 use super::error::StoreError;
-use super::{Store, instant};
-use crate::run::{ErrorKind, Failure, Outcome, RunId, State, Work};
+use super::{Owner, Store, instant};
+use crate::job::JobId;
+use crate::plan::{Chain, RunEnd};
+use crate::run::{ErrorKind, Failure, Outcome, RunId, SessionId, State, Trigger, Work};
 use crate::store::runs::set_work;
 
-/// What [`Store::close_open_runs`] did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What dead processes had left, and what has become of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Rows whose work had ended: finished from what was stored.
     pub finished: u64,
     /// Rows whose work had not: now `interrupted`.
     pub interrupted: u64,
+    /// Runs of slots that had been recorded and had not begun.
+    pub queued: Vec<QueuedRun>,
+    /// Attempts that have ended and whose consequences nobody has decided.
+    pub ended: Vec<EndedRun>,
+    /// Open runs of a process that lives.
+    pub alive: Vec<RunId>,
+    /// Slots that wait for a run that is over.
+    pub buffered: Vec<(JobId, Timestamp)>,
 }
 
+/// A run that has not begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueuedRun {
+    /// Its id.
+    pub run_id: RunId,
+    /// Its session.
+    pub session_id: SessionId,
+    /// Its job.
+    pub job: JobId,
+    /// What made it start.
+    pub trigger: Trigger,
+    /// The attempts of its slot.
+    pub chain: Chain,
+}
+
+/// An attempt that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// The attempts of its slot, this one not counted as ended.
+    pub chain: Chain,
+    /// How it ended.
+    pub end: RunEnd,
+}
+
+/// The same with its job.
+pub type EndedRun = (JobId, Ended);
+
 impl Store {
-    /// Closes every open row: from its stored result if there is one, else as interrupted for the
-    /// reason `why` (`interrupted`: the process died; `shutdown`: it leaves). Doing it again
-    /// changes nothing.
-    pub async fn close_open_runs(
+    /// Closes every run of an owner that is dead, from its stored result if there is one, else as
+    /// interrupted, and says what is left to decide. Doing it again changes nothing.
+    pub async fn recover(
         &self,
-        why: ErrorKind,
+        is_alive: impl Fn(&Owner) -> bool + Send + 'static,
         now: Timestamp,
     ) -> Result<Recovered, StoreError> {
         self.writer
             .transaction(move |db| {
                 let mut recovered = Recovered::default();
-                let open: Vec<(String, String, Option<String>)> = db
-                    .prepare(
-                        "SELECT run_id, state, work_state FROM runs
-                         WHERE state IN ('queued', 'running')",
-                    )?
-                    .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
-                    .collect::<Result<_, _>>()?;
-                for (run_id, state, work_state) in open {
-                    let run_id = RunId::from_stored(run_id);
-                    if work_state.is_some() {
-                        recovered.finished += 1;
+                let open = open_runs(db)?;
+                let (alive, dead): (Vec<_>, Vec<_>) =
+                    open.into_iter().partition(|run| is_alive(&run.owner));
+                recovered.alive = alive.into_iter().map(|run| run.run_id).collect();
+                for run in dead {
+                    let waits = run.state == State::Queued && run.due_at.is_some();
+                    if waits && run.work_state.is_none() {
+                        recovered.queued.extend(queued(db, &run)?);
                     } else {
-                        recovered.interrupted += 1;
-                        set_work(db, &run_id, &interrupted(why, &state))?;
-                        db.execute(
-                            "UPDATE attempts SET state = 'interrupted', error_kind = ?2
-                             WHERE run_id = ?1 AND state = 'running'",
-                            params![run_id.as_str(), why.as_str()],
-                        )?;
+                        close(db, &run, ErrorKind::Interrupted, now, &mut recovered)?;
                     }
-                    db.execute(
-                        "UPDATE runs SET state = work_state, finished_at = ?2,
-                             duration_ms = CAST(round((julianday(?2) - julianday(coalesce(started_at, ?2))) * 86400000) AS INTEGER)
-                         WHERE run_id = ?1",
-                        params![run_id.as_str(), instant::text(now)],
-                    )?;
                 }
+                recovered.ended = unsettled(db)?;
+                recovered.buffered = buffered(db)?;
                 Ok(recovered)
+            })
+            .await
+    }
+
+    /// Closes every open run of this process, which leaves: from its stored result if there is
+    /// one, else as interrupted.
+    pub async fn close_open_runs(&self, now: Timestamp) -> Result<(), StoreError> {
+        let own = self.owner.clone();
+        self.writer
+            .transaction(move |db| {
+                let mut closed = Recovered::default();
+                for run in open_runs(db)?.into_iter().filter(|run| run.owner.is(&own)) {
+                    close(db, &run, ErrorKind::Shutdown, now, &mut closed)?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    /// Takes over a run that a dead process had queued; it runs under the present definition.
+    pub async fn take_over(&self, run_id: &RunId, definition_hash: &str) -> Result<(), StoreError> {
+        let (run_id, hash, own) = (run_id.clone(), definition_hash.to_owned(), self.owner.clone());
+        self.writer
+            .transaction(move |db| {
+                db.execute(
+                    "UPDATE runs SET owner_boot_id = ?2, owner_pid = ?3, owner_started = ?4,
+                                     host = ?5, version = ?6, definition_hash = ?7
+                     WHERE run_id = ?1 AND state = 'queued'",
+                    params![
+                        run_id.as_str(),
+                        own.boot_id,
+                        own.pid,
+                        own.started,
+                        own.host,
+                        env!("CARGO_PKG_VERSION"),
+                        hash
+                    ],
+                )
+                .map(drop)
+            })
+            .await
+    }
+
+    /// Closes a run that a dead process had queued and that is too late now.
+    pub async fn give_up_queued(&self, run_id: &RunId, now: Timestamp) -> Result<(), StoreError> {
+        let run_id = run_id.clone();
+        self.writer
+            .transaction(move |db| {
+                let mut closed = Recovered::default();
+                for run in open_runs(db)?.into_iter().filter(|run| run.run_id == run_id) {
+                    close(db, &run, ErrorKind::Interrupted, now, &mut closed)?;
+                }
+                // It never began, so nothing follows from it.
+                db.execute("UPDATE runs SET settled = 1 WHERE run_id = ?1", [run_id.as_str()])
+                    .map(drop)
             })
             .await
     }
 }
 
-fn interrupted(why: ErrorKind, state: &str) -> Work {
-    let words = match (why, state == State::Queued.as_str()) {
-        (ErrorKind::Shutdown, true) => "punctual was stopped before it started",
-        (ErrorKind::Shutdown, false) => "punctual was stopped at once",
-        (_, true) => "the process that had queued it died before it started",
-        (_, false) => "the process that ran it died",
+impl Owner {
+    /// Whether both are the same process; its host is no part of it.
+    fn is(&self, other: &Self) -> bool {
+        (&self.boot_id, self.pid, self.started) == (&other.boot_id, other.pid, other.started)
+    }
+}
+
+struct OpenRun {
+    run_id: RunId,
+    session_id: String,
+    job: String,
+    trigger: String,
+    due_at: Option<String>,
+    attempt: u32,
+    state: State,
+    work_state: Option<String>,
+    owner: Owner,
+}
+
+fn open_runs(db: &Connection) -> rusqlite::Result<Vec<OpenRun>> {
+    db.prepare_cached(
+        "SELECT run_id, session_id, job, trigger, due_at, attempt, state, work_state,
+                owner_boot_id, owner_pid, owner_started, host
+         FROM runs WHERE state IN ('queued', 'running')",
+    )?
+    .query_map([], |row| {
+        Ok(OpenRun {
+            run_id: RunId::from_stored(row.get::<_, String>(0)?),
+            session_id: row.get(1)?,
+            job: row.get(2)?,
+            trigger: row.get(3)?,
+            due_at: row.get(4)?,
+            attempt: row.get(5)?,
+            state: word(row, 6)?,
+            work_state: row.get(7)?,
+            owner: Owner {
+                boot_id: row.get(8)?,
+                pid: row.get(9)?,
+                started: row.get(10)?,
+                host: row.get(11)?,
+            },
+        })
+    })?
+    .collect()
+}
+
+fn word<T: std::str::FromStr<Err = String>>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    row.get::<_, String>(column)?.parse().map_err(|error: String| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, error.into())
+    })
+}
+
+fn close(
+    db: &Connection,
+    run: &OpenRun,
+    why: ErrorKind,
+    now: Timestamp,
+    recovered: &mut Recovered,
+) -> rusqlite::Result<()> {
+    if run.work_state.is_some() {
+        recovered.finished += 1;
+    } else {
+        recovered.interrupted += 1;
+        set_work(db, &run.run_id, &interrupted(why, run.state))?;
+        db.execute(
+            "UPDATE attempts SET state = 'interrupted', error_kind = ?2
+             WHERE run_id = ?1 AND state = 'running'",
+            params![run.run_id.as_str(), why.as_str()],
+        )?;
+    }
+    db.execute(
+        "UPDATE runs SET state = work_state, finished_at = ?2,
+             duration_ms = CAST(round((julianday(?2) - julianday(coalesce(started_at, ?2))) * 86400000) AS INTEGER)
+         WHERE run_id = ?1",
+        params![run.run_id.as_str(), instant::text(now)],
+    )?;
+    super::runs::settle_by_itself(db, &run.run_id)
+}
+
+fn interrupted(why: ErrorKind, state: State) -> Work {
+    let words = match (why, state) {
+        (ErrorKind::Shutdown, State::Queued) => "punctual was stopped before it started",
+        (ErrorKind::Shutdown, _) => "punctual was stopped at once",
+        (_, State::Queued) => "the process that had queued it died before it started",
+        (_, _) => "the process that ran it died",
     };
     Work {
         outcome: Outcome::ended(Failure::new(why, words), None),
@@ -78,4 +232,84 @@ fn interrupted(why: ErrorKind, state: &str) -> Work {
         tool_errors: 0,
         denied_calls: 0,
     }
+}
+
+fn queued(db: &Connection, run: &OpenRun) -> rusqlite::Result<Option<QueuedRun>> {
+    let (Ok(job), Ok(trigger), Some(due_at)) =
+        (run.job.parse::<JobId>(), run.trigger.parse(), run.due_at.as_deref())
+    else {
+        return Ok(None);
+    };
+    let chain = chain(db, &run.job, instant::parse(due_at)?, run.attempt)?;
+    let session_id = SessionId::from_stored(run.session_id.clone());
+    Ok(Some(QueuedRun { run_id: run.run_id.clone(), session_id, job, trigger, chain }))
+}
+
+/// The attempts of a slot before this one, as far as they belong to the same start.
+fn chain(db: &Connection, job: &str, due_at: Timestamp, attempt: u32) -> rusqlite::Result<Chain> {
+    let attempts: Vec<(u32, Trigger, RunEnd)> = db
+        .prepare_cached(
+            "SELECT attempt, trigger, state, error_kind, tool_calls, finished_at, queued_at
+             FROM runs WHERE job = ?1 AND due_at = ?2 AND attempt <= ?3 ORDER BY attempt",
+        )?
+        .query_map(params![job, instant::text(due_at), attempt], |row| {
+            Ok((row.get(0)?, word(row, 1)?, end_from(row)?))
+        })?
+        .collect::<Result<_, _>>()?;
+    let first = attempts.iter().rposition(|(_, trigger, _)| *trigger != Trigger::Retry);
+    let own = &attempts[first.unwrap_or(0)..];
+    let origin = own.first().map_or(Trigger::Schedule, |(_, trigger, _)| *trigger);
+    let first_attempt = own.first().map_or(attempt, |(number, ..)| *number);
+    let mut chain = Chain::new(origin, due_at, first_attempt);
+    for (number, _, end) in own.iter().filter(|(number, ..)| *number < attempt) {
+        chain = Chain { attempt: *number, ..chain }.after(end);
+    }
+    Ok(Chain { attempt, ..chain })
+}
+
+fn end_from(row: &Row<'_>) -> rusqlite::Result<RunEnd> {
+    let kind: Option<String> = row.get("error_kind")?;
+    let at: Option<String> = row.get("finished_at")?;
+    let queued_at: String = row.get("queued_at")?;
+    Ok(RunEnd {
+        state: row.get::<_, String>("state")?.parse().unwrap_or(State::Interrupted),
+        kind: kind.and_then(|kind| kind.parse().ok()),
+        tool_calls: row.get("tool_calls")?,
+        at: instant::parse(&at.unwrap_or(queued_at))?,
+    })
+}
+
+fn unsettled(db: &Connection) -> rusqlite::Result<Vec<EndedRun>> {
+    let rows: Vec<(String, String, u32, RunEnd)> = db
+        .prepare_cached(
+            "SELECT job, due_at, attempt, state, error_kind, tool_calls, finished_at, queued_at
+             FROM runs WHERE settled = 0 AND due_at IS NOT NULL
+               AND state NOT IN ('queued', 'running')
+             ORDER BY finished_at",
+        )?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, end_from(row)?)))?
+        .collect::<Result<_, _>>()?;
+    let mut ended = Vec::new();
+    for (job, due_at, attempt, end) in rows {
+        let chain = chain(db, &job, instant::parse(&due_at)?, attempt)?;
+        if let Ok(job) = job.parse::<JobId>() {
+            ended.push((job, Ended { chain, end }));
+        }
+    }
+    Ok(ended)
+}
+
+fn buffered(db: &Connection) -> rusqlite::Result<Vec<(JobId, Timestamp)>> {
+    let mut buffered = Vec::new();
+    let mut select = db.prepare_cached(
+        "SELECT job, due_at FROM slots WHERE decision = 'buffered' ORDER BY job, due_at",
+    )?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let due_at: String = row.get(1)?;
+        if let Ok(job) = row.get::<_, String>(0)?.parse::<JobId>() {
+            buffered.push((job, instant::parse(&due_at)?));
+        }
+    }
+    Ok(buffered)
 }

@@ -61,24 +61,17 @@ pub struct ToolCallRow {
 
 impl Store {
     /// `queued` → `running`. The run's clock starts when this returns.
-    pub async fn start_run(
-        &self,
-        run_id: &RunId,
-        due_at: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
+    pub async fn start_run(&self, run_id: &RunId, now: Timestamp) -> Result<(), StoreError> {
         let run_id = run_id.clone();
         self.writer
             .transaction(move |db| {
+                // Both are whole milliseconds, so that the difference is exact.
                 db.prepare_cached(
-                    "UPDATE runs SET state = 'running', started_at = ?2, late_ms = ?3
+                    "UPDATE runs SET state = 'running', started_at = ?2,
+                         late_ms = CAST(round((julianday(?2) - julianday(start_at)) * 86400000) AS INTEGER)
                      WHERE run_id = ?1 AND state = 'queued'",
                 )?
-                .execute(params![
-                    run_id.as_str(),
-                    instant::text(now),
-                    due_at.map(|due| instant::millis_between(due, now)),
-                ])
+                .execute(params![run_id.as_str(), instant::text(now)])
                 .map(drop)
             })
             .await
@@ -260,6 +253,7 @@ fn finish(
     if changed == 0 {
         return Ok(());
     }
+    settle_by_itself(db, run_id)?;
     let mut insert = db.prepare_cached(
         "INSERT INTO cleanups (run_id, n, step, outcome, started_at, duration_ms, detail)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -276,6 +270,23 @@ fn finish(
         ])?;
     }
     Ok(())
+}
+
+/// Where nothing is left to decide after a run: it was asked for by hand or by a program, or it
+/// has succeeded, which also ends the row of failures that it stands in.
+pub(super) fn settle_by_itself(db: &Connection, run_id: &RunId) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "UPDATE runs SET settled = 1
+         WHERE run_id = ?1 AND (state = 'succeeded' OR trigger IN ('manual', 'rpc'))",
+    )?
+    .execute([run_id.as_str()])?;
+    db.prepare_cached(
+        "UPDATE jobs SET failed_slots = 0, counted_failures = 0, backoff_until = NULL
+         WHERE failed_slots > 0
+           AND job = (SELECT job FROM runs WHERE run_id = ?1 AND state = 'succeeded')",
+    )?
+    .execute([run_id.as_str()])
+    .map(drop)
 }
 
 impl Failure {

@@ -58,9 +58,23 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
+        let receipt = self.submit_transaction(work).await?;
+        receipt.await.map_err(|_| StoreError::Stopped)?
+    }
+
+    /// The same in two steps: when this returns, its place in the order of writing is fixed; the
+    /// receipt says when it is on the disk.
+    pub(super) async fn submit_transaction<T, F>(
+        &self,
+        work: F,
+    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
         let (sender, receiver) = oneshot::channel();
         self.submit(Request::InTransaction(in_savepoint(work, sender))).await?;
-        receiver.await.map_err(|_| StoreError::Stopped)?
+        Ok(receiver)
     }
 
     /// Queues `work` for the next transaction and does not wait for the disk. What is queued

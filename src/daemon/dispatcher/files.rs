@@ -1,0 +1,238 @@
+//! What changed files mean: which jobs are new, other, gone or broken.
+//!
+//! Running work ends under the definition it began with. A file that cannot be used leaves its
+//! last good version in force; a configuration that cannot be used leaves everything as it was.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{Dispatcher, answered};
+use crate::clock::{Now, to_millis};
+use crate::config::JobSet;
+use crate::daemon::event::{Answer, Command, Files};
+use crate::daemon::protocol::{Reloaded, Reply};
+use crate::job::{JobId, JobSpec, Problem};
+use crate::plan::Rules;
+use crate::store::{Definition, JobMemory, JobRow};
+
+/// How far the reading of changed files has come.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    stage: Stage,
+    /// Who waits for it.
+    answers: Vec<Answer>,
+    /// Why the files as a whole could not be used the last time.
+    problem: Option<String>,
+    /// What may not change under a running process.
+    state_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Idle,
+    Busy,
+    /// They have changed again since.
+    BusyAndStale,
+}
+
+impl Reading {
+    pub(super) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+}
+
+impl Dispatcher {
+    /// Says which state folder the files must go on to name.
+    pub(in crate::daemon) fn holds(&mut self, state_dir: PathBuf) {
+        self.reading.state_dir = Some(state_dir);
+    }
+
+    pub(super) fn reload_wanted(&mut self, answer: Option<Answer>) -> Vec<Command> {
+        self.reading.answers.extend(answer);
+        match self.reading.stage {
+            Stage::Idle => {
+                self.reading.stage = Stage::Busy;
+                vec![Command::ReadFiles]
+            }
+            Stage::Busy | Stage::BusyAndStale => {
+                self.reading.stage = Stage::BusyAndStale;
+                Vec::new()
+            }
+        }
+    }
+
+    /// What has changed goes to the ledger first.
+    pub(super) fn files_read(&mut self, mut files: Box<Files>, now: Now) -> Vec<Command> {
+        if let Some(problem) = self.problem_of(&files) {
+            return self.files_refused(&problem);
+        }
+        // What was due under the old definitions is decided under them.
+        let mut commands = self.look(now);
+        let JobSet { jobs, invalid, .. } = &files.jobs;
+        let is_same = |spec: &JobSpec| {
+            !self.invalid.contains_key(spec.id.as_str())
+                && self.jobs.get(&spec.id).is_some_and(|old| {
+                    old.definition_hash == spec.definition_hash && old.file == spec.file
+                })
+        };
+        let changed = jobs.values().filter(|spec| !is_same(spec)).map(row_of);
+        let broken = invalid.iter().filter(|(name, problems)| {
+            self.invalid.get(*name).is_none_or(|words| *words != all_words(problems))
+        });
+        let rows: Vec<_> =
+            changed.chain(broken.map(|(name, problems)| broken_row(name, problems))).collect();
+        let is_there =
+            |name: &str| invalid.contains_key(name) || jobs.keys().any(|id| id.as_str() == name);
+        let known = self.planner.ids().map(JobId::as_str);
+        let known = known.chain(self.invalid.keys().map(String::as_str));
+        let mut gone: Vec<_> = known.filter(|name| !is_there(name)).map(str::to_owned).collect();
+        gone.sort_unstable();
+        gone.dedup();
+        files.gone.clone_from(&gone);
+        commands.push(Command::Adopt { rows, gone, files });
+        commands
+    }
+
+    fn problem_of(&self, files: &Files) -> Option<String> {
+        match &files.config {
+            Err(problems) => {
+                let file = problems.first().map(|problem| problem.file.display().to_string());
+                Some(format!("{}: {}", file.unwrap_or_default(), all_words(problems)))
+            }
+            Ok(config)
+                if self.reading.state_dir.as_ref().is_some_and(|it| *it != config.state_dir) =>
+            {
+                Some(format!(
+                    "the state folder cannot change under a running process: {}",
+                    config.state_dir.display()
+                ))
+            }
+            Ok(_) => files.jobs.folder.as_ref().map(|problem| problem.message.clone()),
+        }
+    }
+
+    /// The ledger knows them: from now on they hold.
+    pub(super) fn files_adopted(
+        &mut self,
+        files: Files,
+        memories: &HashMap<String, JobMemory>,
+        now: Now,
+    ) -> Vec<Command> {
+        let mut commands = self.look(now);
+        let wall = to_millis(now.wall);
+        let mut told = Reloaded::default();
+        let mut acts = Vec::new();
+        for (id, spec) in files.jobs.jobs {
+            let Some(memory) = memories.get(id.as_str()) else { continue };
+            let spec = Arc::new(spec);
+            let rules = Rules::of(&spec, memory.anchor);
+            let old = self.jobs.insert(id.clone(), Arc::clone(&spec));
+            if let Some(old) = old {
+                let is_other = old.timing() != spec.timing();
+                let begins = is_other.then_some(memory.memory.decided_until);
+                acts.extend(self.planner.replace(&id, rules, begins, wall));
+                told.changed.push(id.to_string());
+            } else {
+                self.planner.adopt(&id, rules, memory.memory.clone(), wall);
+                told.added.push(id.to_string());
+            }
+        }
+        let broken = files.jobs.invalid;
+        for name in &files.gone {
+            self.invalid.remove(name);
+            if let Ok(id) = name.parse::<JobId>() {
+                self.jobs.remove(&id);
+                acts.extend(self.planner.remove(&id, wall));
+                told.removed.push(name.clone());
+            }
+        }
+        self.invalid = broken.iter().map(|(name, why)| (name.clone(), all_words(why))).collect();
+        told.invalid.clone_from(&self.invalid);
+        commands.extend(self.commands_of(acts, wall));
+        if let Ok(config) = files.config {
+            commands.push(Command::UseConfig(config));
+        }
+        self.reading.problem = None;
+        tracing::info!(
+            changed = told.changed.len(),
+            added = told.added.len(),
+            removed = told.removed.len(),
+            invalid = told.invalid.len(),
+            "files read again"
+        );
+        commands.extend(self.done_reading(&Reply::Reloaded(Box::new(told))));
+        commands
+    }
+
+    /// They are left as they were.
+    pub(super) fn files_refused(&mut self, words: &str) -> Vec<Command> {
+        tracing::error!(problem = words, "the changed files cannot be used; all stays as it was");
+        self.reading.problem = Some(words.to_owned());
+        self.done_reading(&Reply::refused("invalid", words.to_owned()))
+    }
+
+    fn done_reading(&mut self, reply: &Reply) -> Vec<Command> {
+        let again = self.reading.stage == Stage::BusyAndStale;
+        self.reading.stage = Stage::Idle;
+        if again {
+            return self.reload_wanted(None);
+        }
+        let answers = std::mem::take(&mut self.reading.answers);
+        answers.into_iter().map(|answer| answered(answer, reply.clone())).collect()
+    }
+}
+
+/// The jobs of a set of files, as the ledger keeps them.
+pub(in crate::daemon) fn job_rows(set: &JobSet) -> Vec<JobRow> {
+    let valid = set.jobs.values().map(row_of);
+    let broken = set.invalid.iter().map(|(name, problems)| broken_row(name, problems));
+    valid.chain(broken).collect()
+}
+
+fn row_of(spec: &JobSpec) -> JobRow {
+    let when = spec.schedule.as_ref();
+    let once = when.filter(|it| it.schedule.is_one_shot());
+    let once = once.and_then(|it| it.schedule.next_after(jiff::Timestamp::MIN));
+    JobRow {
+        job: spec.id.to_string(),
+        file: spec.file.display().to_string(),
+        description: spec.description.clone(),
+        owner: spec.owner.clone(),
+        labels: serde_json::to_string(&spec.labels).unwrap_or_default(),
+        enabled: spec.enabled,
+        invalid_reason: None,
+        definition: Some(Definition {
+            hash: spec.definition_hash.clone(),
+            effective: spec.effective.to_string(),
+            timing: spec.timing(),
+            schedule: when.map(|it| it.text.clone()),
+            timezone: when.and_then(|it| Some(it.schedule.zone()?.name().to_owned())),
+            one_shot: once.map(|due| due.at),
+        }),
+    }
+}
+
+fn broken_row(name: &str, problems: &[Problem]) -> JobRow {
+    let file = problems.first().map(|problem| problem.file.display().to_string());
+    JobRow {
+        job: name.to_owned(),
+        file: file.unwrap_or_default(),
+        description: None,
+        owner: None,
+        labels: "{}".into(),
+        enabled: true,
+        invalid_reason: Some(all_words(problems)),
+        definition: None,
+    }
+}
+
+/// Everything that is wrong with a file, each with its place.
+pub(in crate::daemon) fn all_words(problems: &[Problem]) -> String {
+    if problems.is_empty() {
+        return "its file cannot be used".into();
+    }
+    let words = |it: &Problem| format!("line {}, column {}: {}", it.line, it.column, it.message);
+    problems.iter().map(words).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,207 @@
+//! The hands that carry out what the dispatcher decides.
+//!
+//! Decisions are handed to the ledger in the order in which they were made, by one worker, so that
+//! neither a slow disk nor a full queue ever holds up the loop; what follows from each is done
+//! when it is on the disk, side by side.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc;
+
+use super::event::{Answer, Command, Event, Files, Launch};
+use super::protocol::Reply;
+use crate::clock::to_millis;
+use crate::config::{JobSet, load_jobs};
+use crate::executor::Executor;
+use crate::plan::Record;
+use crate::run::RunId;
+use crate::store::{JobRow, Receipt, Recorded};
+
+/// Carries out commands. Cheap to hold; what it has begun goes on without it.
+pub(super) struct Hands {
+    events: mpsc::Sender<Event>,
+    /// Unbounded, so that the loop never waits; at most one entry per slot that is due.
+    ledger: mpsc::UnboundedSender<(Arc<Executor>, Write)>,
+}
+
+/// What goes to the ledger, in its order.
+enum Write {
+    Record { record: Box<Record>, launch: Option<Box<Launch>>, then: Option<(Answer, Reply)> },
+    TakeOver(Box<Launch>),
+    GiveUp(RunId),
+    Rewind(jiff::Timestamp),
+    Adopt { rows: Vec<JobRow>, gone: Vec<String>, files: Box<Files> },
+}
+
+impl Hands {
+    pub(super) fn new(events: mpsc::Sender<Event>) -> Self {
+        let (ledger, writes) = mpsc::unbounded_channel();
+        tokio::spawn(write_in_order(writes, events.clone()));
+        Self { events, ledger }
+    }
+
+    /// Begins what `command` says, under the configuration of `executor`.
+    pub(super) fn carry_out(&self, executor: &Arc<Executor>, command: Command) {
+        let write = match command {
+            Command::Record { record, launch, then } => Write::Record { record, launch, then },
+            Command::TakeOver(launch) => Write::TakeOver(launch),
+            Command::GiveUp(run_id) => Write::GiveUp(run_id),
+            Command::Rewind(now) => Write::Rewind(now),
+            Command::Adopt { rows, gone, files } => Write::Adopt { rows, gone, files },
+            // Whoever asked may be gone.
+            Command::Answer(answer, reply) => return drop(answer.send(*reply)),
+            Command::Cancel(watchdog, reason) => return watchdog.cancel(reason),
+            Command::ReadFiles => return self.read_files(executor),
+            Command::Exit | Command::UseConfig(_) => unreachable!("the loop sees to it"),
+        };
+        // The worker lives as long as these hands.
+        drop(self.ledger.send((Arc::clone(executor), write)));
+    }
+
+    /// Reads the configuration and the jobs, away from the loop.
+    fn read_files(&self, executor: &Arc<Executor>) {
+        let (config, events) = (Arc::clone(&executor.config), self.events.clone());
+        tokio::task::spawn_blocking(move || {
+            let (config, jobs) = match config.read_again() {
+                Ok((config, _)) => {
+                    let jobs = load_jobs(&config);
+                    (Ok(Arc::new(config)), jobs)
+                }
+                Err(problems) => (Err(problems), JobSet::default()),
+            };
+            let files = Files { config, jobs, gone: Vec::new() };
+            drop(events.blocking_send(Event::FilesRead(Box::new(files))));
+        });
+    }
+}
+
+async fn write_in_order(
+    mut writes: mpsc::UnboundedReceiver<(Arc<Executor>, Write)>,
+    events: mpsc::Sender<Event>,
+) {
+    while let Some((executor, write)) = writes.recv().await {
+        let now = to_millis(executor.clock.wall());
+        match write {
+            Write::Record { record, launch, then } => {
+                log_decisions(&record);
+                let run = launch.as_ref().map(|launch| launch.run.clone());
+                let receipt = executor.store.record(*record, run, now).await;
+                let events = events.clone();
+                tokio::spawn(async move {
+                    let recorded = match receipt {
+                        Ok(receipt) => recorded(receipt).await,
+                        Err(error) => Err(error.to_string()),
+                    };
+                    after_record(&executor, &events, recorded, launch, then).await;
+                });
+            }
+            Write::TakeOver(launch) => {
+                let hash = &launch.run.definition_hash;
+                let taken = executor.store.take_over(&launch.run.run_id, hash).await;
+                let recorded = taken.map(|()| Recorded::New).map_err(|error| error.to_string());
+                let events = events.clone();
+                tokio::spawn(async move {
+                    after_record(&executor, &events, recorded, Some(launch), None).await;
+                });
+            }
+            Write::GiveUp(run_id) => {
+                if let Err(error) = executor.store.give_up_queued(&run_id, now).await {
+                    tracing::error!(%run_id, %error, "could not close a run that is too late");
+                }
+            }
+            Write::Rewind(to) => {
+                let ahead = executor.store.rewind(to).await;
+                let ahead = ahead.inspect_err(
+                    |error| tracing::error!(%error, "could not look behind a clock that was set back"),
+                );
+                drop(events.send(Event::Rewound(ahead.ok())).await);
+            }
+            Write::Adopt { rows, gone, files } => {
+                let event = match executor.store.adopt_jobs(rows, gone, now).await {
+                    Ok(memories) => Event::FilesAdopted(files, memories),
+                    Err(error) => Event::FilesRefused(error.to_string()),
+                };
+                drop(events.send(event).await);
+            }
+        }
+    }
+}
+
+async fn recorded(receipt: Receipt) -> Result<Recorded, String> {
+    receipt.recorded().await.map_err(|error| error.to_string())
+}
+
+fn log_decisions(record: &Record) {
+    for slot in &record.rows {
+        tracing::debug!(job = %record.job, due_at = %slot.due_at, slots = slot.slots,
+            decision = %slot.decision, reason = slot.reason.map(crate::plan::Reason::as_str),
+            "slot decided");
+    }
+    for turned in &record.turned {
+        tracing::debug!(job = %record.job, due_at = %turned.due_at, decision = %turned.decision,
+            reason = turned.reason.map(crate::plan::Reason::as_str), "buffered slot decided");
+    }
+    match &record.pause {
+        Some(crate::plan::PauseChange::Held(pause)) => {
+            tracing::warn!(job = %record.job, cause = %pause.cause, reason = pause.words, "paused");
+        }
+        Some(crate::plan::PauseChange::Lifted) => tracing::info!(job = %record.job, "resumed"),
+        None => {}
+    }
+}
+
+/// Record, then act: nothing of a run happens before its rows are on the disk, and nothing at all
+/// if the ledger had decided that slot before.
+async fn after_record(
+    executor: &Executor,
+    events: &mpsc::Sender<Event>,
+    recorded: Result<Recorded, String>,
+    launch: Option<Box<Launch>>,
+    then: Option<(Answer, Reply)>,
+) {
+    if let Some((answer, reply)) = then {
+        let reply = match &recorded {
+            Ok(_) => reply,
+            Err(words) => Reply::refused("internal", format!("it could not be recorded: {words}")),
+        };
+        drop(answer.send(reply));
+    }
+    let Some(launch) = launch else {
+        match recorded {
+            Ok(Recorded::New) => {}
+            Ok(Recorded::AlreadyDecided) => tracing::warn!("the ledger has decided that before"),
+            Err(error) => tracing::error!(error, "could not record a decision"),
+        }
+        return;
+    };
+    let Launch { ticket, watchdog, answer, .. } = *launch;
+    let (job, run_id) = (ticket.spec.id.clone(), ticket.run_id.clone());
+    let reply = match &recorded {
+        Ok(Recorded::New) => Reply::Accepted { run_id: run_id.to_string() },
+        Ok(Recorded::AlreadyDecided) => {
+            tracing::warn!(%job, due_at = ?ticket.due_at, "the ledger has decided this slot before");
+            Reply::refused("overlap", "the ledger has decided this slot before".into())
+        }
+        Err(error) => {
+            tracing::error!(%job, error, "could not record a run, so it does not start");
+            Reply::refused("internal", format!("the run could not be recorded: {error}"))
+        }
+    };
+    if let Some(answer) = answer {
+        drop(answer.send(reply));
+    }
+    let end = match recorded {
+        Ok(Recorded::New) => {
+            let driven = AssertUnwindSafe(executor.drive(&ticket, &watchdog)).catch_unwind().await;
+            match driven {
+                Ok(end) => Some(end),
+                Err(_) => Some(executor.abandon(&ticket).await),
+            }
+        }
+        Ok(Recorded::AlreadyDecided) | Err(_) => None,
+    };
+    // The loop is gone only when the process is.
+    drop(events.send(Event::RunEnded { run_id, end }).await);
+}

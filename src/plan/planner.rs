@@ -1,0 +1,338 @@
+//! All jobs: whose time has come, and what that means.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::act::{Act, LiveId, Record, Settled, Turned};
+use super::due::MISFIRE_AFTER;
+use super::retry::{Chain, RunEnd};
+use super::rules::{Availability, Memory, Pause, PauseCause, Rules};
+use super::track::{ByHand, Ids, Track};
+use super::{Reason, SlotDecision};
+use crate::clock::Now;
+use crate::job::JobId;
+
+/// A clock that goes back by less is being adjusted, not set.
+const SET_BACK_MIN: SignedDuration = SignedDuration::from_secs(1);
+
+/// A clock that was set by more than this is worth a word in the log.
+const STEP_WORTH_A_WORD: SignedDuration = SignedDuration::from_hours(3);
+
+/// After so many failures in a row to compute a job's next due time, it is paused.
+const SCHEDULE_ERRORS_MAX: u8 = 3;
+
+/// How soon a computation that failed is tried again.
+const COMPUTE_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Where the decisions of each job begin again after the clock was set back, and the stretches
+/// after that which stay decided.
+pub type Ahead = HashMap<JobId, (Timestamp, Vec<(Timestamp, Timestamp)>)>;
+
+/// Decides what each job does as time goes by. Nothing in it waits, writes or reads a clock.
+#[derive(Debug, Clone, Default)]
+pub struct Planner {
+    jobs: BTreeMap<JobId, Track>,
+    queue: BTreeSet<(Timestamp, JobId)>,
+    /// Where each job is in the queue.
+    places: HashMap<JobId, Timestamp>,
+    failures: HashMap<JobId, u8>,
+    ids: Ids,
+    looked: Option<Now>,
+    /// While the ledger is asked what lies ahead of a clock that was set back.
+    rewinding: bool,
+}
+
+impl Planner {
+    /// Takes in a job.
+    pub fn adopt(&mut self, id: &JobId, rules: Rules, memory: Memory, now: Timestamp) {
+        match self.jobs.get_mut(id) {
+            // It was gone and is back while a run of it still lives.
+            Some(track) => (track.rules, track.memory) = (rules, memory),
+            None => drop(self.jobs.insert(id.clone(), Track::new(id.clone(), rules, memory))),
+        }
+        self.requeue(id, now);
+    }
+
+    /// A new definition of a job that is there. `decided_until` is where a schedule of another
+    /// timing begins; `None`: the timing is the same.
+    pub fn replace(
+        &mut self,
+        id: &JobId,
+        rules: Rules,
+        decided_until: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Vec<Act> {
+        self.with(id, now, |track, _| track.replace(rules, decided_until))
+    }
+
+    /// The job's file is gone: nothing of it starts any more.
+    pub fn remove(&mut self, id: &JobId, now: Timestamp) -> Vec<Act> {
+        let gone = Rules::idle(None, Availability::Retired);
+        self.with(id, now, |track, _| track.replace(gone, None))
+    }
+
+    /// Whether it knows the job.
+    pub fn knows(&self, id: &JobId) -> bool {
+        self.jobs.contains_key(id)
+    }
+
+    /// The jobs it knows.
+    pub fn ids(&self) -> impl Iterator<Item = &JobId> {
+        self.jobs.keys()
+    }
+
+    /// Whether the clock shows an earlier time than at the last look.
+    pub fn was_set_back(&self, now: Now) -> bool {
+        let back = |last: Now| now.wall.duration_since(last.wall) <= -SET_BACK_MIN;
+        !self.rewinding && self.looked.is_some_and(back)
+    }
+
+    /// What holds the job, if something does.
+    pub fn pause_of(&self, id: &JobId) -> Option<&Pause> {
+        self.jobs.get(id)?.memory.pause.as_ref()
+    }
+
+    /// The job's rules.
+    pub fn rules_of(&self, id: &JobId) -> Option<&Rules> {
+        self.jobs.get(id).map(|track| &track.rules)
+    }
+
+    /// When the job is due next.
+    pub fn next_due_of(&self, id: &JobId) -> Option<Timestamp> {
+        self.jobs.get(id)?.next_due()
+    }
+
+    /// When a slot of the job is tried again, and the number of that attempt.
+    pub fn next_retry_of(&self, id: &JobId) -> Option<(Timestamp, u32)> {
+        self.jobs.get(id)?.next_retry()
+    }
+
+    /// How much of the job waits for what lives of it.
+    pub fn waiting_of(&self, id: &JobId) -> usize {
+        self.jobs.get(id).map_or(0, Track::waiting)
+    }
+
+    /// Whether past slots still wait to be run.
+    pub fn has_backfill(&self) -> bool {
+        self.jobs.values().any(Track::has_backfill)
+    }
+
+    /// When each job is due next, soonest first.
+    pub fn upcoming(&self) -> Vec<(Timestamp, &JobId)> {
+        let next = |(id, track): (_, &Track)| Some((track.next_due()?, id));
+        let mut upcoming: Vec<_> = self.jobs.iter().filter_map(next).collect();
+        upcoming.sort_unstable();
+        upcoming
+    }
+
+    /// The instant at which it wants to look again.
+    pub fn wake(&self) -> Option<Timestamp> {
+        if self.rewinding {
+            return None;
+        }
+        self.queue.first().map(|(at, _)| *at)
+    }
+
+    /// Time has passed: everything that is due is decided.
+    pub fn look(&mut self, now: Now) -> Vec<Act> {
+        let because = match self.observe(now) {
+            Sight::SetBack => {
+                self.rewinding = true;
+                return vec![Act::Rewind];
+            }
+            Sight::SetForward => Reason::ClockStep,
+            Sight::Usual => Reason::Down,
+        };
+        if self.rewinding {
+            return Vec::new();
+        }
+        // All that is due is taken before any of it is decided.
+        let mut due = Vec::new();
+        while self.queue.first().is_some_and(|(at, _)| *at <= now.wall) {
+            due.extend(self.queue.pop_first().map(|(_, id)| id));
+        }
+        due.into_iter().flat_map(|id| self.look_at(&id, now.wall, because)).collect()
+    }
+
+    fn look_at(&mut self, id: &JobId, now: Timestamp, because: Reason) -> Vec<Act> {
+        self.places.remove(id);
+        let Some(track) = self.jobs.get_mut(id) else { return Vec::new() };
+        let ids = &mut self.ids;
+        // A fault in the arithmetic of one schedule stops that job, never the others.
+        let looked = catch_unwind(AssertUnwindSafe(|| track.look(ids, now, because)));
+        if let Ok(acts) = looked {
+            self.failures.remove(id);
+            self.requeue(id, now);
+            return acts;
+        }
+        let failures = self.failures.entry(id.clone()).or_default();
+        *failures += 1;
+        tracing::error!(job = %id, failures, "could not compute when the job is due");
+        if *failures < SCHEDULE_ERRORS_MAX {
+            self.put(id, now + COMPUTE_AGAIN_AFTER);
+            return Vec::new();
+        }
+        let words = format!("its due time could not be computed {failures} times in a row");
+        let acts = track.pause(Pause { cause: PauseCause::Schedule, words, until: None });
+        // It stays out of the queue: looking again would only fail again.
+        acts
+    }
+
+    /// Whether the clock was set since the last look.
+    fn observe(&mut self, now: Now) -> Sight {
+        let Some(last) = self.looked.replace(now) else { return Sight::Usual };
+        let shown = now.wall.duration_since(last.wall);
+        let passed = now.since_boot.saturating_sub(last.since_boot);
+        let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
+        let step = shown - passed;
+        if step.abs() > STEP_WORTH_A_WORD {
+            let (from, to) = (last.wall + passed, now.wall);
+            tracing::warn!(%from, %to, "the clock was set");
+        }
+        let late = SignedDuration::try_from(MISFIRE_AFTER).unwrap_or(SignedDuration::MAX);
+        if shown <= -SET_BACK_MIN {
+            Sight::SetBack
+        } else if step > late {
+            Sight::SetForward
+        } else {
+            Sight::Usual
+        }
+    }
+
+    /// The ledger's answer to [`Act::Rewind`]. `None`: it could not say, and nothing is decided
+    /// twice.
+    pub fn rewound(&mut self, ahead: Option<Ahead>, now: Timestamp) {
+        self.rewinding = false;
+        for (id, (decided_until, ahead)) in ahead.into_iter().flatten() {
+            if let Some(track) = self.jobs.get_mut(&id) {
+                track.rewind(decided_until, ahead, now);
+            }
+        }
+        let ids: Vec<_> = self.jobs.keys().cloned().collect();
+        for id in ids {
+            self.requeue(&id, now);
+        }
+    }
+
+    /// A run is over; `end` is `None` if it never began. `living` says whose it is.
+    pub fn ended(
+        &mut self,
+        id: &JobId,
+        living: LiveId,
+        end: Option<&RunEnd>,
+        now: Timestamp,
+    ) -> Vec<Act> {
+        self.with(id, now, |track, ids| track.ended(ids, living, end, now))
+    }
+
+    /// An attempt that ended before this process began.
+    pub fn ended_before(
+        &mut self,
+        id: &JobId,
+        chain: Chain,
+        end: &RunEnd,
+        now: Timestamp,
+    ) -> Vec<Act> {
+        if !self.knows(id) {
+            let settled = vec![Settled { due_at: chain.due_at, attempt: chain.attempt }];
+            return vec![Record { settled, ..Record::new(id, None) }.into()];
+        }
+        self.with(id, now, |track, _| track.conclude(chain, end))
+    }
+
+    /// A run that a dead process had queued: `Some` if it goes on.
+    pub fn requeued(&mut self, id: &JobId, chain: Chain, now: Timestamp) -> Option<LiveId> {
+        self.jobs.get_mut(id)?.requeued(&mut self.ids, chain, now)
+    }
+
+    /// A slot that a dead process had buffered.
+    pub fn rebuffered(&mut self, id: &JobId, due_at: Timestamp, now: Timestamp) -> Vec<Act> {
+        if !self.knows(id) {
+            let (decision, reason) = (SlotDecision::Skipped, Some(Reason::Disabled));
+            let turned = vec![Turned { due_at, decision, reason }];
+            return vec![Record { turned, ..Record::new(id, None) }.into()];
+        }
+        self.with(id, now, |track, _| track.rebuffered(due_at, now))
+    }
+
+    /// Somebody asks for a run of a job that may run.
+    pub fn by_hand(&mut self, id: &JobId, now: Timestamp) -> (ByHand, Vec<Act>) {
+        let Some(track) = self.jobs.get_mut(id) else { return (ByHand::Overlaps, Vec::new()) };
+        let answer = track.by_hand(&mut self.ids);
+        self.requeue(id, now);
+        answer
+    }
+
+    /// Holds a job.
+    pub fn pause(&mut self, id: &JobId, pause: Pause, now: Timestamp) -> Vec<Act> {
+        self.with(id, now, |track, _| track.pause(pause))
+    }
+
+    /// Frees a job.
+    pub fn resume(&mut self, id: &JobId, now: Timestamp) -> Vec<Act> {
+        self.failures.remove(id);
+        self.with(id, now, |track, _| track.resume())
+    }
+
+    /// Runs past slots, each with the number of its next free attempt.
+    pub fn run_past(
+        &mut self,
+        id: &JobId,
+        slots: Vec<(Timestamp, u32)>,
+        now: Timestamp,
+    ) -> Vec<Act> {
+        self.with(id, now, |track, ids| track.run_past(ids, slots, now))
+    }
+
+    fn with(
+        &mut self,
+        id: &JobId,
+        now: Timestamp,
+        change: impl FnOnce(&mut Track, &mut Ids) -> Vec<Act>,
+    ) -> Vec<Act> {
+        let Some(track) = self.jobs.get_mut(id) else { return Vec::new() };
+        let acts = change(track, &mut self.ids);
+        self.requeue(id, now);
+        acts
+    }
+
+    /// Puts the job where it wants to be looked at next.
+    fn requeue(&mut self, id: &JobId, now: Timestamp) {
+        let Some(track) = self.jobs.get(id) else { return };
+        if track.is_over() {
+            self.take_out(id);
+            self.jobs.remove(id);
+            return;
+        }
+        match track.wake(now) {
+            Some(at) => self.put(id, at),
+            None => self.take_out(id),
+        }
+    }
+
+    fn put(&mut self, id: &JobId, at: Timestamp) {
+        self.take_out(id);
+        self.places.insert(id.clone(), at);
+        self.queue.insert((at, id.clone()));
+    }
+
+    fn take_out(&mut self, id: &JobId) {
+        if let Some(at) = self.places.remove(id) {
+            self.queue.remove(&(at, id.clone()));
+        }
+    }
+}
+
+/// What a look at the clock shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    /// It goes as time goes.
+    Usual,
+    /// It was set forward by more than a misfire.
+    SetForward,
+    /// It shows an earlier time than before.
+    SetBack,
+}

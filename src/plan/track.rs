@@ -1,0 +1,554 @@
+//! One job as time goes by: what is decided, what lives, what waits.
+//!
+//! A slot lives from its first attempt to the end of its last one. Between two attempts it is
+//! *retrying*, which counts as living for `overlap`. What must not start beside it waits.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use jiff::Timestamp;
+
+use super::act::{Act, LiveId, PauseChange, Record, Settled, Start, Turned};
+use super::due::{
+    BUFFERED_MAX, JobView, Living, MISFIRE_AFTER, PlannedSlot, SlotStart, catchup_window, decide,
+    distance,
+};
+use super::retry::{BACKOFF_MAX, Chain, Follow, RunEnd, failed_slot, follow};
+use super::rules::{Account, Availability, Memory, Pause, PauseCause, Rules};
+use super::{Reason, SlotDecision};
+use crate::job::{Catchup, JobId, Overlap};
+use crate::run::Trigger;
+use crate::schedule::Schedule;
+
+/// One job's part of the planner.
+#[derive(Debug, Clone)]
+pub(super) struct Track {
+    id: JobId,
+    pub(super) rules: Rules,
+    pub(super) memory: Memory,
+    live: BTreeMap<LiveId, Option<Chain>>,
+    waiting: VecDeque<Waiting>,
+    retrying: Vec<Retrying>,
+    backfill: VecDeque<Chain>,
+}
+
+/// Gives living runs their numbers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ids(u64);
+
+/// What may not start beside what lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Slot { due_at: Timestamp, start: SlotStart },
+    ByHand(LiveId),
+}
+
+/// A slot between two attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Retrying {
+    /// The attempt to come.
+    chain: Chain,
+    at: Timestamp,
+}
+
+/// What becomes of a run that somebody asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByHand {
+    /// It starts.
+    Starts(LiveId),
+    /// It starts when what lives has ended.
+    Waits(LiveId),
+    /// The job still runs and its policy lets nothing wait.
+    Overlaps,
+}
+
+impl Ids {
+    fn next(&mut self) -> LiveId {
+        self.0 += 1;
+        LiveId(self.0)
+    }
+}
+
+impl Track {
+    pub(super) fn new(id: JobId, rules: Rules, memory: Memory) -> Self {
+        Self {
+            id,
+            rules,
+            memory,
+            live: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            retrying: Vec::new(),
+            backfill: VecDeque::new(),
+        }
+    }
+
+    /// When it is due next, by its nominal time.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        match self.rules.availability {
+            Availability::Ready | Availability::Disabled | Availability::Invalid => {}
+            Availability::Retired => return None,
+        }
+        let schedule = self.rules.schedule.as_ref()?;
+        let mut after = self.memory.decided_until;
+        // What is decided ahead is not due again.
+        for &(first, last) in &self.memory.ahead {
+            match schedule.next_after(after) {
+                Some(due) if due.at < first => return Some(due.at),
+                _ => after = after.max(last),
+            }
+        }
+        schedule.next_after(after).map(|due| due.at)
+    }
+
+    /// When it wants to be looked at, given that it was looked at `now`.
+    pub(super) fn wake(&self, now: Timestamp) -> Option<Timestamp> {
+        let moment = self.rules.schedule.as_ref().and_then(|schedule| {
+            let next = schedule.next_moment(self.memory.decided_until)?;
+            Some(schedule.start_of(next.at))
+        });
+        // A retry that is due and still here waits for a run's end, not for time.
+        let retry = self.retrying.iter().map(|it| it.at).filter(|&at| at > now).min();
+        let pause = self.memory.pause.as_ref().and_then(|pause| pause.until);
+        [moment, retry, pause].into_iter().flatten().min()
+    }
+
+    /// Whether nothing of it is left to follow.
+    pub(super) fn is_over(&self) -> bool {
+        self.rules.availability == Availability::Retired && self.live.is_empty()
+    }
+
+    /// Whether past slots still wait to be run.
+    pub(super) fn has_backfill(&self) -> bool {
+        !self.backfill.is_empty()
+    }
+
+    /// How many of its slots and runs wait for what lives.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Its next further attempt, if one is to come.
+    pub(super) fn next_retry(&self) -> Option<(Timestamp, u32)> {
+        self.retrying.iter().map(|it| (it.at, it.chain.attempt)).min()
+    }
+
+    fn record(&self) -> Record {
+        Record::new(&self.id, self.next_due())
+    }
+
+    /// Decides all that is due, and starts what may start.
+    pub(super) fn look(&mut self, ids: &mut Ids, now: Timestamp, because: Reason) -> Vec<Act> {
+        let mut acts = self.decide(ids, now, because);
+        if self.memory.pause.as_ref().is_some_and(|it| it.until.is_some_and(|at| at <= now)) {
+            self.memory.pause = None;
+            let pause = Some(PauseChange::Lifted);
+            acts.push(Record { pause, ..self.record() }.into());
+        }
+        acts.extend(self.go_on(ids, now));
+        acts
+    }
+
+    fn decide(&mut self, ids: &mut Ids, now: Timestamp, because: Reason) -> Vec<Act> {
+        let Some(schedule) = &self.rules.schedule else { return Vec::new() };
+        let account = self.sane_account(now);
+        self.memory.account = account;
+        let view = JobView {
+            schedule,
+            rules: &self.rules,
+            memory: &self.memory,
+            living: self.living(),
+            unseen_because: because,
+        };
+        let plan = decide(view, now);
+        self.memory.decided_until = plan.decided_until;
+        self.memory.ahead.retain(|(_, last)| *last > plan.decided_until);
+        self.apply(ids, plan.slots)
+    }
+
+    /// A clock that was set back can leave a wait that no rule makes so long.
+    fn sane_account(&self, now: Timestamp) -> Account {
+        let account = self.memory.account;
+        let backoff_until = account.backoff_until.filter(|&until| until <= now + BACKOFF_MAX);
+        Account { backoff_until, ..account }
+    }
+
+    fn living(&self) -> Living {
+        let backfills =
+            |chain: &&Option<Chain>| chain.is_some_and(|chain| chain.origin == Trigger::Backfill);
+        let backfilling = self.live.values().filter(backfills).count();
+        Living {
+            running: self.live.len() - backfilling,
+            backfilling,
+            retrying: self.retrying.len(),
+            waiting: self.waiting.len(),
+        }
+    }
+
+    /// One record per run that starts, so that a slot and its run are one transaction; decisions
+    /// that start nothing go with the next one.
+    fn apply(&mut self, ids: &mut Ids, slots: Vec<PlannedSlot>) -> Vec<Act> {
+        let mut acts = Vec::new();
+        let mut open = self.record();
+        for slot in slots {
+            let (decision, start) = (slot.decision, slot.start);
+            let (due_at, start_at) = (slot.due_at, slot.start_at);
+            open.rows.push(slot);
+            match (decision, start) {
+                (SlotDecision::Started, Some(start)) => {
+                    let chain = Chain::new(start.trigger, due_at, 1);
+                    open.start =
+                        Some(self.start(ids, start.trigger, chain, start_at, start.stands_for));
+                    acts.push(std::mem::replace(&mut open, self.record()).into());
+                }
+                (SlotDecision::Buffered, Some(start)) => {
+                    let running = self.living().running + self.retrying.len() + self.waiting.len();
+                    if self.rules.overlap == Overlap::CancelOther && running > 0 {
+                        self.give_way(&mut open);
+                        acts.push(std::mem::replace(&mut open, self.record()).into());
+                        acts.push(Act::Replace(self.id.clone()));
+                    }
+                    self.waiting.push_back(Waiting::Slot { due_at, start });
+                }
+                _ => {}
+            }
+        }
+        if !open.rows.is_empty() {
+            acts.push(open.into());
+        }
+        acts
+    }
+
+    /// A newer slot takes the place of whatever waits or is to be retried.
+    fn give_way(&mut self, record: &mut Record) {
+        self.skip_waiting(record, Reason::Superseded);
+        self.drop_retries(record);
+    }
+
+    fn skip_waiting(&mut self, record: &mut Record, reason: Reason) {
+        self.waiting.retain(|waiting| match waiting {
+            Waiting::ByHand(_) => true,
+            Waiting::Slot { due_at, .. } => {
+                record.turned.push(Turned {
+                    due_at: *due_at,
+                    decision: SlotDecision::Skipped,
+                    reason: Some(reason),
+                });
+                false
+            }
+        });
+    }
+
+    fn drop_retries(&mut self, record: &mut Record) {
+        record.settled.extend(self.retrying.drain(..).map(|it| ended_attempt(it.chain)));
+    }
+
+    fn start(
+        &mut self,
+        ids: &mut Ids,
+        trigger: Trigger,
+        chain: Chain,
+        start_at: Timestamp,
+        stands_for: u64,
+    ) -> Start {
+        let id = ids.next();
+        self.live.insert(id, Some(chain));
+        Start { id, trigger, chain, start_at, stands_for }
+    }
+
+    /// Starts what has waited, as far as it may: further attempts first, then what came due, then
+    /// past slots.
+    fn go_on(&mut self, ids: &mut Ids, now: Timestamp) -> Vec<Act> {
+        let mut acts = Vec::new();
+        let beside = self.rules.overlap == Overlap::AllowAll;
+        while beside || self.live.is_empty() {
+            if let Some(index) = self.retrying.iter().position(|it| it.at <= now) {
+                acts.push(self.retry(ids, index));
+            } else if !beside && !self.retrying.is_empty() {
+                break;
+            } else if let Some(waiting) = self.waiting.pop_front() {
+                acts.push(self.take_turn(ids, waiting));
+            } else if self.live.is_empty()
+                && let Some(chain) = self.backfill.pop_front()
+            {
+                let start_at = self.start_of(chain.due_at);
+                let mut record = self.record();
+                record.start = Some(self.start(ids, Trigger::Backfill, chain, start_at, 1));
+                acts.push(record.into());
+            } else {
+                break;
+            }
+        }
+        acts
+    }
+
+    fn retry(&mut self, ids: &mut Ids, index: usize) -> Act {
+        let chain = self.retrying.remove(index).chain;
+        let mut record = self.record();
+        record.settled.push(ended_attempt(chain));
+        let start_at = self.start_of(chain.due_at);
+        record.start = Some(self.start(ids, Trigger::Retry, chain, start_at, 1));
+        record.into()
+    }
+
+    fn take_turn(&mut self, ids: &mut Ids, waiting: Waiting) -> Act {
+        match waiting {
+            Waiting::ByHand(id) => {
+                self.live.insert(id, None);
+                Act::Release(id)
+            }
+            Waiting::Slot { due_at, start } => {
+                let mut record = self.record();
+                let decision = SlotDecision::Started;
+                record.turned.push(Turned { due_at, decision, reason: None });
+                let chain = Chain::new(start.trigger, due_at, 1);
+                let start_at = self.start_of(due_at);
+                record.start =
+                    Some(self.start(ids, start.trigger, chain, start_at, start.stands_for));
+                record.into()
+            }
+        }
+    }
+
+    fn start_of(&self, due_at: Timestamp) -> Timestamp {
+        self.rules.schedule.as_ref().map_or(due_at, |it| it.start_of(due_at))
+    }
+
+    /// A run is over; `end` is `None` if it never began.
+    pub(super) fn ended(
+        &mut self,
+        ids: &mut Ids,
+        id: LiveId,
+        end: Option<&RunEnd>,
+        now: Timestamp,
+    ) -> Vec<Act> {
+        self.waiting.retain(|waiting| *waiting != Waiting::ByHand(id));
+        let chain = self.live.remove(&id).flatten();
+        let mut acts = match (chain, end) {
+            (Some(chain), Some(end)) => self.conclude(chain, end),
+            _ => Vec::new(),
+        };
+        acts.extend(self.go_on(ids, now));
+        acts
+    }
+
+    /// What the end of an attempt means for its slot and its job.
+    pub(super) fn conclude(&mut self, chain: Chain, end: &RunEnd) -> Vec<Act> {
+        let mut record = self.record();
+        let this = Settled { due_at: chain.due_at, attempt: chain.attempt };
+        match follow(&self.rules, chain, end) {
+            // The ledger clears the account with the run's own end.
+            Follow::Succeeded => {
+                self.memory.account = Account::default();
+                return Vec::new();
+            }
+            Follow::Again(at) if self.may_retry(chain) => {
+                self.retrying.push(Retrying { chain: chain.after(end).next(), at });
+                return Vec::new();
+            }
+            // Nothing of a job that is held or gone is tried again.
+            Follow::Over | Follow::Again(_) => {}
+            Follow::Failed if chain.origin == Trigger::Backfill => {}
+            Follow::Failed => {
+                let account = failed_slot(self.memory.account, end);
+                self.memory.account = account;
+                record.account = Some(account);
+                record.pause = self.pause_after_failure(end).map(|pause| self.hold(pause));
+            }
+            Follow::Hold => {
+                let words = "its run was interrupted, and so was the repetition".to_owned();
+                let cause = PauseCause::InterruptedTwice;
+                record.pause = Some(self.hold(Pause { cause, words, until: None }));
+            }
+        }
+        record.settled.push(this);
+        // Whatever holds the job holds what waited for this run, too.
+        if let Some(PauseChange::Held(pause)) = &record.pause {
+            let reason = pause.reason();
+            self.skip_waiting(&mut record, reason);
+        }
+        vec![record.into()]
+    }
+
+    fn may_retry(&self, chain: Chain) -> bool {
+        let free = self.memory.pause.is_none() || chain.origin == Trigger::Backfill;
+        self.rules.availability == Availability::Ready && free
+    }
+
+    fn hold(&mut self, pause: Pause) -> PauseChange {
+        self.memory.pause = Some(pause.clone());
+        PauseChange::Held(pause)
+    }
+
+    fn pause_after_failure(&self, end: &RunEnd) -> Option<Pause> {
+        if self.memory.pause.is_some() {
+            return None;
+        }
+        let kind = end.kind.map_or("failed", crate::run::ErrorKind::as_str);
+        if self.rules.schedule.as_ref().is_some_and(Schedule::is_one_shot) {
+            let words = format!("its only slot has failed: {kind}");
+            return Some(Pause { cause: PauseCause::OneShotFailed, words, until: None });
+        }
+        let failures = self.memory.account.counted_failures;
+        (failures >= self.rules.retry.pause_after).then(|| Pause {
+            cause: PauseCause::Failures,
+            words: format!("{failures} slots in a row have failed, the last one with {kind}"),
+            until: None,
+        })
+    }
+
+    /// Somebody asks for a run.
+    pub(super) fn by_hand(&mut self, ids: &mut Ids) -> (ByHand, Vec<Act>) {
+        let id = ids.next();
+        if self.live.is_empty() || self.rules.overlap == Overlap::AllowAll {
+            self.live.insert(id, None);
+            return (ByHand::Starts(id), Vec::new());
+        }
+        let mut acts = Vec::new();
+        let may_wait = match self.rules.overlap {
+            Overlap::Skip | Overlap::AllowAll => false,
+            Overlap::BufferOne => self.waiting.is_empty(),
+            Overlap::BufferAll => self.waiting.len() < BUFFERED_MAX,
+            Overlap::CancelOther => {
+                let mut record = self.record();
+                self.give_way(&mut record);
+                if !record.turned.is_empty() || !record.settled.is_empty() {
+                    acts.push(record.into());
+                }
+                acts.push(Act::Replace(self.id.clone()));
+                true
+            }
+        };
+        if may_wait {
+            self.waiting.push_back(Waiting::ByHand(id));
+            (ByHand::Waits(id), acts)
+        } else {
+            (ByHand::Overlaps, acts)
+        }
+    }
+
+    /// Holds the job. What is due from now on is held, what waited is skipped.
+    pub(super) fn pause(&mut self, pause: Pause) -> Vec<Act> {
+        let mut record = self.record();
+        self.skip_waiting(&mut record, pause.reason());
+        self.drop_retries(&mut record);
+        record.pause = Some(self.hold(pause));
+        vec![record.into()]
+    }
+
+    /// Frees the job. What was due before stays held.
+    pub(super) fn resume(&mut self) -> Vec<Act> {
+        let mut record = self.record();
+        self.memory.pause = None;
+        self.memory.account = Account::default();
+        record.account = Some(Account::default());
+        record.pause = Some(PauseChange::Lifted);
+        vec![record.into()]
+    }
+
+    /// Runs past slots, one after the other, whenever nothing else of the job lives.
+    pub(super) fn run_past(
+        &mut self,
+        ids: &mut Ids,
+        slots: impl IntoIterator<Item = (Timestamp, u32)>,
+        now: Timestamp,
+    ) -> Vec<Act> {
+        let chains = slots.into_iter().map(|(due, n)| Chain::new(Trigger::Backfill, due, n));
+        self.backfill.extend(chains);
+        self.go_on(ids, now)
+    }
+
+    /// The job's file has changed. A schedule of another timing begins its decisions anew, from
+    /// `decided_until` on.
+    pub(super) fn replace(&mut self, rules: Rules, decided_until: Option<Timestamp>) -> Vec<Act> {
+        self.rules = rules;
+        if let Some(begins) = decided_until {
+            let once = self.rules.schedule.as_ref().is_some_and(Schedule::is_one_shot);
+            // What was decided under the old timing since the ledger was asked stays decided; but
+            // a single instant in the past is still to be decided.
+            let decided = self.memory.decided_until;
+            self.memory.decided_until = if once { begins } else { begins.max(decided) };
+        }
+        let mut record = self.record();
+        match self.rules.availability {
+            Availability::Ready | Availability::Invalid => return Vec::new(),
+            Availability::Disabled | Availability::Retired => {
+                self.backfill.clear();
+                self.skip_waiting(&mut record, Reason::Disabled);
+                self.drop_retries(&mut record);
+            }
+        }
+        if record.turned.is_empty() && record.settled.is_empty() {
+            return Vec::new();
+        }
+        vec![record.into()]
+    }
+
+    /// A run that a dead process had queued: it goes on if its slot is still in time.
+    pub(super) fn requeued(
+        &mut self,
+        ids: &mut Ids,
+        chain: Chain,
+        now: Timestamp,
+    ) -> Option<LiveId> {
+        if !self.may_retry(chain) || !self.is_in_time(chain, now) {
+            return None;
+        }
+        let id = ids.next();
+        self.live.insert(id, Some(chain));
+        Some(id)
+    }
+
+    fn is_in_time(&self, chain: Chain, now: Timestamp) -> bool {
+        let Some(schedule) = &self.rules.schedule else { return false };
+        let first_attempt = matches!(chain.origin, Trigger::Schedule | Trigger::Catchup);
+        if !first_attempt || chain.attempt > 1 {
+            return true;
+        }
+        let may_be_late = match self.rules.catchup {
+            Catchup::None => MISFIRE_AFTER,
+            Catchup::Latest | Catchup::All => {
+                catchup_window(schedule, self.rules.catchup_window, chain.due_at).max(MISFIRE_AFTER)
+            }
+        };
+        distance(schedule.start_of(chain.due_at), now) <= may_be_late
+    }
+
+    /// A slot that a dead process had buffered: it waits on if it is still in time.
+    pub(super) fn rebuffered(&mut self, due_at: Timestamp, now: Timestamp) -> Vec<Act> {
+        let chain = Chain::new(Trigger::Catchup, due_at, 1);
+        if self.may_retry(chain) && self.is_in_time(chain, now) {
+            let start = SlotStart { trigger: Trigger::Catchup, stands_for: 1 };
+            self.waiting.push_back(Waiting::Slot { due_at, start });
+            return Vec::new();
+        }
+        let reason = match (&self.memory.pause, self.rules.availability) {
+            (Some(pause), _) => pause.reason(),
+            (None, Availability::Disabled | Availability::Retired) => Reason::Disabled,
+            (None, Availability::Invalid) => Reason::Invalid,
+            (None, Availability::Ready) => Reason::TooLate,
+        };
+        let mut record = self.record();
+        let decision = SlotDecision::Skipped;
+        record.turned.push(Turned { due_at, decision, reason: Some(reason) });
+        vec![record.into()]
+    }
+
+    /// The clock was set back: decisions begin again, but for what is `ahead`.
+    pub(super) fn rewind(
+        &mut self,
+        decided_until: Timestamp,
+        ahead: Vec<(Timestamp, Timestamp)>,
+        now: Timestamp,
+    ) {
+        self.memory.decided_until = decided_until;
+        self.memory.ahead = ahead;
+        let longest = self.rules.retry.backoff.iter().copied().max().unwrap_or(BACKOFF_MAX);
+        for retry in &mut self.retrying {
+            retry.at = retry.at.min(now + longest);
+        }
+    }
+}
+
+/// The attempt before the one to come.
+fn ended_attempt(next: Chain) -> Settled {
+    Settled { due_at: next.due_at, attempt: next.attempt - 1 }
+}
