@@ -4,10 +4,12 @@
 //! that act ask the process that holds the state folder. What a verb prints for programs
 //! (`--json`) goes to standard output, everything else to standard error.
 
+mod backfill;
 mod cancel;
 mod completions;
 mod context;
 mod doctor;
+mod holder;
 mod list;
 mod live;
 mod logs;
@@ -15,7 +17,9 @@ mod ls;
 mod new;
 mod next;
 mod output;
+mod pause;
 mod query;
+mod reload;
 mod run;
 mod running;
 mod runs;
@@ -87,6 +91,14 @@ enum Verb {
     Logs(logs::Args),
     /// End a run
     Cancel(cancel::Args),
+    /// Hold a job, or all of them
+    Pause(pause::PauseArgs),
+    /// Free a job that is held, or all of them
+    Resume(pause::ResumeArgs),
+    /// Have the running process read its files again
+    Reload(reload::Args),
+    /// Run past slots of a job
+    Backfill(backfill::Args),
     /// Ask the history in SQL
     Query(query::Args),
     /// How things are now
@@ -107,13 +119,9 @@ enum Verb {
 const NOT_YET: &[&str] = &[
     "agent",
     "why",
-    "pause",
-    "resume",
-    "reload",
     "costs",
     "plan",
     "simulate",
-    "backfill",
     "test",
     "incidents",
     "audit",
@@ -151,6 +159,10 @@ pub fn main() -> ExitCode {
         Verb::Slots(args) => slots::slots(&context, &args),
         Verb::Logs(args) => logs::logs(&context, &args),
         Verb::Cancel(args) => cancel::cancel(&context, &args),
+        Verb::Pause(args) => pause::pause(&context, &args),
+        Verb::Resume(args) => pause::resume(&context, &args),
+        Verb::Reload(args) => reload::reload(&context, &args),
+        Verb::Backfill(args) => backfill::backfill(&context, &args),
         Verb::Query(args) => query::query(&context, &args),
         Verb::Status(args) => status::status(&context, &args),
         Verb::Doctor(args) => doctor::doctor(&context, &args),

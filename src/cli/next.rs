@@ -40,7 +40,10 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
     };
     let schedule = ls::schedule(spec, known.as_ref());
     let zone = schedule.as_ref().and_then(|it| it.zone()).unwrap_or(&config.timezone).clone();
-    let from = args.from.as_deref().map_or_else(|| Ok(now()), |text| instant(text, &zone))?;
+    let from = match args.from.as_deref() {
+        Some(text) => instant("--from", text, &zone)?,
+        None => now(),
+    };
     let dues: Vec<_> = schedule
         .iter()
         .flat_map(|schedule| schedule.upcoming(from).take(usize::from(args.n)))
@@ -70,10 +73,10 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
     Ok(std::process::ExitCode::SUCCESS)
 }
 
-/// A date is its first instant.
-fn instant(text: &str, zone: &Zone) -> Result<Timestamp, Failed> {
+/// What a person wrote for an instant: a date is its first one.
+pub(super) fn instant(flag: &str, text: &str, zone: &Zone) -> Result<Timestamp, Failed> {
     let midnight = format!("{text}T00:00");
     parse_at(text, zone)
         .or_else(|error| parse_at(&midnight, zone).map_err(|_| error))
-        .map_err(|error| Failed::usage(format!("--from `{text}`: {error}")))
+        .map_err(|error| Failed::usage(format!("{flag} `{text}`: {error}")))
 }

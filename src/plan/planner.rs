@@ -120,6 +120,18 @@ impl Planner {
         self.jobs.values().any(Track::has_backfill)
     }
 
+    /// When a past slot is tried again.
+    pub fn backfill_wake(&self) -> Option<Timestamp> {
+        self.jobs.values().filter_map(Track::backfill_retry).min()
+    }
+
+    /// Goes on with past slots, and decides nothing that is due.
+    pub fn go_on_with_backfill(&mut self, now: Timestamp) -> Vec<Act> {
+        let ids = &mut self.ids;
+        let past = self.jobs.values_mut().filter(|track| track.has_backfill());
+        past.flat_map(|track| track.go_on(ids, now)).collect()
+    }
+
     /// When each job is due next, soonest first.
     pub fn upcoming(&self) -> Vec<(Timestamp, &JobId)> {
         let next = |(id, track): (_, &Track)| Some((track.next_due()?, id));

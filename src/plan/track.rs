@@ -116,9 +116,15 @@ impl Track {
         self.rules.availability == Availability::Retired && self.live.is_empty()
     }
 
-    /// Whether past slots still wait to be run.
+    /// Whether past slots still wait to be run, or to be tried again.
     pub(super) fn has_backfill(&self) -> bool {
-        !self.backfill.is_empty()
+        !self.backfill.is_empty() || self.backfill_retry().is_some()
+    }
+
+    /// When a past slot is tried again.
+    pub(super) fn backfill_retry(&self) -> Option<Timestamp> {
+        let past = self.retrying.iter().filter(|it| it.chain.origin == Trigger::Backfill);
+        past.map(|it| it.at).min()
     }
 
     /// How many of its slots and runs wait for what lives.
@@ -256,7 +262,7 @@ impl Track {
 
     /// Starts what has waited, as far as it may: further attempts first, then what came due, then
     /// past slots.
-    fn go_on(&mut self, ids: &mut Ids, now: Timestamp) -> Vec<Act> {
+    pub(super) fn go_on(&mut self, ids: &mut Ids, now: Timestamp) -> Vec<Act> {
         let mut acts = Vec::new();
         let beside = self.rules.overlap == Overlap::AllowAll;
         while beside || self.live.is_empty() {
