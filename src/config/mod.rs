@@ -4,6 +4,7 @@
 //! job file never stops another job; a broken configuration stops everything, because nothing
 //! that it says can be trusted to be meant.
 
+mod calendars;
 mod jobs;
 mod load;
 mod providers;
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::job::{Defaults, Environment, ModelRef, Surroundings, Unresolved};
-use crate::schedule::{Zone, Zones};
+use crate::schedule::{DateRange, Zone, Zones};
 use providers::{Directory, JobModels};
 
 pub use jobs::{JobSet, load_jobs};
@@ -41,6 +42,8 @@ pub struct Config {
     pub scheduler: Scheduler,
     /// The named lanes and their widths.
     pub lanes: BTreeMap<String, NonZeroUsize>,
+    /// The named calendars and their dates.
+    pub calendars: BTreeMap<String, Vec<DateRange>>,
     /// What holds for every turn.
     pub agent: AgentDefaults,
     /// Where secrets are looked up.
@@ -127,6 +130,7 @@ impl Config {
             lanes: &self.lanes,
             models: &models,
             environment: &self.environment,
+            calendars: &self.calendars,
             defaults: &self.defaults,
             run_ceiling: self.run_ceiling(),
         })

@@ -16,7 +16,7 @@ use super::source::Source;
 use super::spec::{AgentSpec, EnvSpec, JobSpec, Limits, ModelRef, RunTimeout};
 use super::table::JOB;
 use super::tree::{self, Item, Node};
-use crate::schedule::{Zone, Zones};
+use crate::schedule::{DateRange, Zone, Zones};
 
 /// What a job's words refer to: the configuration, as far as a job has to know it.
 #[derive(Clone, Copy)]
@@ -31,6 +31,8 @@ pub struct Surroundings<'a> {
     pub models: &'a dyn Models,
     /// Where secrets are looked up.
     pub environment: &'a Environment,
+    /// The named calendars and their dates.
+    pub calendars: &'a BTreeMap<String, Vec<DateRange>>,
     /// What jobs need not repeat.
     pub defaults: &'a Defaults,
     /// The limit of a run that writes none (semantics §2).
@@ -80,7 +82,8 @@ impl Defaults {
     /// What is wrong with the values in it, whichever job they come to stand in.
     pub(crate) fn problems(&self, around: &Surroundings<'_>) -> Vec<Problem> {
         let Some(node) = &self.0 else { return Vec::new() };
-        let mut reader = Reader { node, around, part: Part::Defaults, problems: Vec::new() };
+        let part = Part::Defaults;
+        let mut reader = Reader { node, around, part, seed: "", problems: Vec::new() };
         reader.everything();
         reader.problems
     }
@@ -125,7 +128,8 @@ pub fn parse(
     let unreadable = !problems.is_empty();
     check_keys(&mut own, &mut problems);
     let merged = around.defaults.under(own);
-    let mut reader = Reader { node: &merged, around, part: Part::Job, problems };
+    let seed = id.as_str();
+    let mut reader = Reader { node: &merged, around, part: Part::Job, seed, problems };
     // A file with a syntax error lacks what stands behind it; what is missing is not its fault.
     let read = if unreadable { None } else { reader.everything() };
     let mut problems = reader.problems;
@@ -183,6 +187,8 @@ pub(super) struct Reader<'a> {
     pub(super) node: &'a Node,
     pub(super) around: &'a Surroundings<'a>,
     pub(super) part: Part,
+    /// What spreads this job's starts: its id.
+    pub(super) seed: &'a str,
     pub(super) problems: Vec<Problem>,
 }
 
