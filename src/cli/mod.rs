@@ -8,6 +8,7 @@ mod cancel;
 mod completions;
 mod context;
 mod doctor;
+mod dues;
 mod list;
 mod live;
 mod logs;
