@@ -1,9 +1,8 @@
 //! Dates on which nothing is due.
 //!
 //! A date is a matter of the local clock, and a clock that is put back across midnight shows the
-//! end of a date twice. So an instant is judged by the date that the clock shows at it, and a
-//! question about an interval is answered piece by piece: [`Exclusions::until`] and
-//! [`Exclusions::since`] say how far around an instant its answer holds for certain.
+//! end of a date twice. So an instant is judged by the date that the clock shows at it, and how far
+//! around it the answer holds is found piece by piece: a piece ends where a date or an offset does.
 
 use jiff::civil::Date;
 use jiff::tz::Offset;
@@ -15,6 +14,8 @@ use super::zone::Zone;
 
 /// No local clock is further from UTC than this.
 const OFFSET_MAX: SignedDuration = SignedDuration::from_hours(26);
+
+const TICK: SignedDuration = SignedDuration::from_nanos(1);
 
 /// Excluded dates in a zone.
 #[derive(Debug)]
@@ -42,9 +43,31 @@ impl Exclusions {
         self.edges_passed(at) % 2 == 1
     }
 
-    /// The answer of [`Exclusions::has`] is the same from `at` to right before this instant;
-    /// `None`: to the end of time.
+    /// The first instant after `at` with another answer of [`Exclusions::has`]; `None`: the answer
+    /// stays to the end of time.
     pub(super) fn until(&self, at: Timestamp) -> Option<Timestamp> {
+        let mut until = self.same_until(at)?;
+        while self.has(until) == self.has(at) {
+            until = self.same_until(until)?;
+        }
+        Some(until)
+    }
+
+    /// The first instant from which on to `at` the answer of [`Exclusions::has`] is the same;
+    /// `None`: it is so from the beginning of time.
+    pub(super) fn since(&self, at: Timestamp) -> Option<Timestamp> {
+        let mut since = self.same_since(at)?;
+        loop {
+            let before = since.checked_sub(TICK).ok()?;
+            if self.has(before) != self.has(at) {
+                return Some(since);
+            }
+            since = self.same_since(before)?;
+        }
+    }
+
+    /// Up to right before this instant the answer is that of `at`, for certain.
+    fn same_until(&self, at: Timestamp) -> Option<Timestamp> {
         let (lower, upper) = self.edges_around(at);
         // Far from both edges no offset matters.
         if lower.is_none_or(|lower| at >= saturating_add(midnight(lower), OFFSET_MAX)) {
@@ -58,9 +81,8 @@ impl Exclusions {
         [edge, stretch.until].into_iter().flatten().min()
     }
 
-    /// The answer of [`Exclusions::has`] is the same from this instant to `at`; `None`: from the
-    /// beginning of time.
-    pub(super) fn since(&self, at: Timestamp) -> Option<Timestamp> {
+    /// From this instant on the answer is that of `at`, for certain.
+    fn same_since(&self, at: Timestamp) -> Option<Timestamp> {
         let (lower, upper) = self.edges_around(at);
         if upper.is_none_or(|upper| at < saturating_add(midnight(upper), -OFFSET_MAX)) {
             let safe = saturating_add(midnight(lower?), OFFSET_MAX);
@@ -140,7 +162,6 @@ mod tests {
 
     #[test]
     fn an_answer_holds_as_far_as_it_says() {
-        let second = SignedDuration::from_secs(1);
         for zone in ["America/St_Johns", "Pacific/Apia", "UTC", "America/Scoresbysund"] {
             let days = exclusions(zone, &["2006-10-28..2006-10-29", "2011-12-29", "2026-03-28"]);
             for start in ["2006-10-26T00:00:00Z", "2011-12-27T00:00:00Z", "2026-03-26T00:00:00Z"] {
@@ -151,10 +172,12 @@ mod tests {
                     let mut step = instant;
                     while step < until {
                         assert_eq!(days.has(step), days.has(instant), "{zone} {step}");
-                        assert!(days.since(step).is_none_or(|since| since <= step));
-                        step += second * 30;
+                        assert!(days.since(step).is_none_or(|since| since <= instant));
+                        step += SignedDuration::from_secs(30);
                     }
-                    assert_eq!(days.has(until - second), days.has(instant), "{zone} {until}");
+                    assert_eq!(days.has(until - TICK), days.has(instant), "{zone} {until}");
+                    assert_ne!(days.has(until), days.has(instant), "{zone} {until}");
+                    assert_eq!(days.since(until), Some(until), "{zone}");
                     instant = until;
                 }
             }
