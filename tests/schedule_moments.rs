@@ -117,6 +117,16 @@ fn check_starts(schedule: &Schedule, moments: &[Moment], max: Duration) {
     }
 }
 
+/// Every day at times that clock changes jump over, end on, or repeat.
+fn around_changes() -> impl Strategy<Value = Sets> {
+    let minute = subsequence(vec![0_i8, 15, 30, 45], 1..3);
+    let hour = subsequence(vec![0_i8, 1, 2, 3, 22, 23], 1..4);
+    (minute, hour).prop_map(|(minute, hour)| {
+        let all = |from, to| Set::stepped(from, to, 1);
+        Sets([Set::listed(&minute), Set::listed(&hour), all(1, 31), all(1, 12), all(0, 6)])
+    })
+}
+
 fn standing_words() -> impl Strategy<Value = (Gap, Fold)> {
     (select(Gap::ALL), select(Fold::ALL))
 }
@@ -139,7 +149,7 @@ proptest! {
 
     #[test]
     fn moments_around_a_change_are_as_walked(
-        lists in prop::collection::vec(sets(), 1..=3),
+        lists in prop::collection::vec(prop_oneof![sets(), around_changes()], 1..=3),
         (gap, fold) in standing_words(),
         name in select(&["UTC", "America/New_York", "Australia/Lord_Howe", "America/Santiago",
             "Europe/Dublin", "Africa/Casablanca", "America/Scoresbysund", "Antarctica/Troll"][..]),
@@ -226,6 +236,40 @@ proptest! {
             .map(|at| Moment { at, standing: standing(at) })
             .collect();
         check(&schedule, (after, up_to), &expected);
+    }
+}
+
+/// Lists that meet at the changes, with and without the date of the change.
+#[test]
+fn moments_at_every_change_of_every_zone_are_as_walked() {
+    let daily = |minute: Set, hours: &[i8]| {
+        let all = |from, to| Set::stepped(from, to, 1);
+        Sets([minute, Set::listed(hours), all(1, 31), all(1, 12), all(0, 6)])
+    };
+    let half_hours = || Set::listed(&[0, 30]);
+    let lists = [
+        vec![daily(half_hours(), &[0, 1, 2, 3, 23])],
+        vec![daily(Set::listed(&[15, 30]), &[0, 2, 23]), daily(Set::listed(&[0]), &[0, 1, 3])],
+        vec![daily(half_hours(), &[1, 2]), daily(Set::stepped(0, 59, 20), &[1, 2, 3])],
+    ];
+    let around = SignedDuration::from_mins(150);
+    for (zone, changes) in changing_zones() {
+        // The rules of later years are those of the first.
+        for change in changes.into_iter().take(3) {
+            let walk = Walk::new(&zone, change - around, change + around);
+            let date = zone.rules().to_datetime(change).date();
+            for (lists, excluded) in
+                lists.iter().flat_map(|it| [(it, vec![]), (it, vec![(date, date)])])
+            {
+                for (gap, fold) in [(Gap::Skip, Fold::Once), (Gap::Shift, Fold::Twice)] {
+                    let lists = lists.clone();
+                    let excluded = excluded.clone();
+                    let said = Said { lists, gap, fold, excluded, start: None, end: None };
+                    let schedule = said.schedule(&zone);
+                    check(&schedule, (walk.after, walk.up_to), &said.walked(&walk));
+                }
+            }
+        }
     }
 }
 
