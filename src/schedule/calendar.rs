@@ -209,6 +209,11 @@ impl Calendar {
         members
     }
 
+    /// Whether any time of this hour is a member of a matching day.
+    pub(super) fn has_hour(&self, hour: i8) -> bool {
+        has(self.hours, hour)
+    }
+
     /// The seconds of this minute that are members of a matching day.
     pub(super) fn seconds_of(&self, hour: i8, minute: i8) -> u64 {
         if has(self.hours, hour) && has(self.minutes, minute) { self.seconds } else { 0 }

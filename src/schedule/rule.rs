@@ -84,7 +84,7 @@ impl Schedule {
 
     /// The same schedule; an interval without an anchor now names `first_seen + k × interval` for
     /// every whole k. That a job is first due one interval after it was first seen is for the
-    /// caller to see to: only so does a clock that was put back beyond that find the grid as it was.
+    /// caller to see to: only so does a clock that was put back find the grid as it was.
     #[must_use]
     pub fn anchored(&self, first_seen: Timestamp) -> Self {
         match &self.times {
@@ -115,7 +115,8 @@ impl Schedule {
     }
 
     /// The same schedule; starts are delayed by less than `max`, each by its own share, which
-    /// follows from `seed` (the job's id) and the instant.
+    /// follows from `seed` (the job's id) and the instant. The distances between due instants are
+    /// looked at as they are now: bounds and exclusions come before it.
     pub fn with_jitter(self, max: Duration, seed: &str) -> Result<Self, JitterError> {
         match self.shortest_distance() {
             Some(distance) if max >= distance => Err(JitterError { jitter: max, distance }),

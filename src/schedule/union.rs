@@ -163,6 +163,11 @@ impl<'a> DayUnion<'a> {
 
     /// The members of an hour before this minute.
     fn members_of_hour(&self, active: u64, hour: i8, before_minute: i8) -> u64 {
+        // Most hours belong to no text.
+        let active = self.only(active, |calendar| calendar.has_hour(hour));
+        if active == 0 {
+            return 0;
+        }
         (0..before_minute).map(|minute| ones(self.seconds(active, hour, minute))).sum()
     }
 
@@ -170,5 +175,12 @@ impl<'a> DayUnion<'a> {
         let numbered = self.calendars.iter().enumerate();
         let active = numbered.filter(|(n, _)| active & (1 << n) != 0);
         active.fold(0, |bits, (_, calendar)| bits | calendar.seconds_of(hour, minute))
+    }
+
+    /// Those of the active calendars of which this is true.
+    fn only(&self, active: u64, is_so: impl Fn(&Calendar) -> bool) -> u64 {
+        let numbered = self.calendars.iter().enumerate();
+        let kept = numbered.filter(|(_, calendar)| is_so(calendar));
+        kept.fold(0, |bits, (n, _)| bits | (active & (1 << n)))
     }
 }
