@@ -9,6 +9,7 @@ mod cancel;
 mod completions;
 mod context;
 mod doctor;
+mod dues;
 mod holder;
 mod list;
 mod live;

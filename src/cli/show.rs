@@ -5,11 +5,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::context::{Context, Named, now};
+use super::dues::{self, Dues};
 use super::ls;
-use super::output::{self, Done, Failed, counted, length, local};
+use super::output::{self, Done, Failed, counted, length};
 use crate::config::{Config, JobSet};
 use crate::job::JobSpec;
-use crate::store::{JobSummary, Reader, RunFilter, RunRecord};
+use crate::store::{Reader, RunFilter, RunRecord};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -67,25 +68,18 @@ fn show_job(
         }
         None => (None, None),
     };
-    let next = next_lines(spec, known.as_ref(), config);
+    let schedule = ls::schedule(spec, known.as_ref());
+    let zone = schedule.as_ref().and_then(|it| it.zone()).unwrap_or(&config.timezone);
+    let next = schedule.as_ref().map(|it| Dues::new(it, zone, now(), dues::USUAL));
     if args.json {
         return output::json(&json!({
             "job": job, "file": spec.file, "description": spec.description, "owner": spec.owner,
-            "enabled": spec.enabled, "next": next, "last_run": last,
-            "definition_hash": spec.definition_hash, "effective": spec.effective,
+            "enabled": spec.enabled, "next": next.map(|it| it.json()).unwrap_or_default(),
+            "last_run": last, "definition_hash": spec.definition_hash, "effective": spec.effective,
         }));
     }
+    let next = next.map(|it| it.lines()).unwrap_or_default();
     output::say(&job_words(spec, &next, last.as_ref()))
-}
-
-fn next_lines(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<String> {
-    let Some(schedule) = ls::schedule(spec, known) else { return Vec::new() };
-    let zone = schedule.zone().unwrap_or(&config.timezone).clone();
-    let line = |due: crate::schedule::Due| {
-        let note = due.note.map(|note| format!(" ({note})")).unwrap_or_default();
-        format!("{}{note}", local(due.at, zone.rules()))
-    };
-    schedule.upcoming(now()).take(5).map(line).collect()
 }
 
 fn job_words(spec: &JobSpec, next: &[String], last: Option<&RunRecord>) -> String {
