@@ -348,3 +348,7 @@ enum Sight {
     /// It shows an earlier time than before.
     SetBack,
 }
+
+#[cfg(test)]
+#[path = "tests/planner.rs"]
+mod tests;

@@ -105,10 +105,13 @@ impl Track {
             let next = schedule.next_moment(self.memory.decided_until)?;
             Some(schedule.start_of(next.at))
         });
-        // A retry that is due and still here waits for a run's end, not for time.
-        let retry = self.retrying.iter().map(|it| it.at).filter(|&at| at > now).min();
+        // While something runs, what follows waits for its end, not for time.
+        let is_free = self.rules.overlap == Overlap::AllowAll || self.live.is_empty();
+        let retry = self.retrying.iter().map(|it| it.at).filter(|_| is_free).min();
+        let waits = !self.waiting.is_empty() && self.retrying.is_empty() && is_free;
+        let waiting = waits.then_some(now);
         let pause = self.memory.pause.as_ref().and_then(|pause| pause.until);
-        [moment, retry, pause].into_iter().flatten().min()
+        [moment, retry, waiting, pause].into_iter().flatten().min()
     }
 
     /// Whether nothing of it is left to follow.
