@@ -94,11 +94,11 @@ fn ten_thousand_files(address: &str) {
 
 /// From the start of `serve` to its first plan, and how late slots are that are all due in one
 /// second: when they are decided, and when their runs start in 64 lanes.
-fn due_at_once(jobs: usize) {
+fn due_at_once(jobs: u32) {
     let first = now_ms() + 15_000.0;
     #[expect(clippy::cast_possible_truncation, reason = "milliseconds of this century")]
     let due = jiff::Timestamp::from_millisecond(first as i64).expect("it is this century");
-    let house = scripted_house(jobs, &format!("at = \"{due:.0}\""));
+    let house = scripted_house(jobs as usize, &format!("at = \"{due:.0}\""));
     let begun = now_ms();
     let mut serve = Serve::start_loud(house.path());
     let mut first_words = String::new();
@@ -108,7 +108,7 @@ fn due_at_once(jobs: usize) {
     std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
     let ended = "SELECT count(*) FROM v1_runs WHERE state = 'succeeded'";
     let give_up = now_ms() + 120_000.0;
-    while query(house.path(), ended) != [jobs as f64] {
+    while query(house.path(), ended) != [f64::from(jobs)] {
         assert!(now_ms() < give_up, "not all of them have run");
         std::thread::sleep(Duration::from_millis(500));
     }

@@ -50,7 +50,7 @@ impl Planner {
     pub fn adopt(&mut self, id: &JobId, rules: Rules, memory: Memory, now: Timestamp) {
         match self.jobs.get_mut(id) {
             // It was gone and is back while a run of it still lives.
-            Some(track) => (track.rules, track.memory) = (rules, memory),
+            Some(track) => track.begin_again(rules, memory),
             None => drop(self.jobs.insert(id.clone(), Track::new(id.clone(), rules, memory))),
         }
         self.requeue(id, now);
