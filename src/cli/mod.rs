@@ -8,6 +8,7 @@ mod cancel;
 mod completions;
 mod context;
 mod doctor;
+mod forecast;
 mod list;
 mod live;
 mod logs;
@@ -22,8 +23,10 @@ mod runs;
 mod schema;
 mod serve;
 mod show;
+mod simulate;
 mod slots;
 mod status;
+mod times;
 mod validate;
 
 use std::ffi::OsString;
@@ -83,6 +86,8 @@ enum Verb {
     Runs(runs::Args),
     /// List what was decided about due times, newest first
     Slots(slots::Args),
+    /// What would be decided between two times
+    Simulate(simulate::Args),
     /// Print what a run said and did
     Logs(logs::Args),
     /// End a run
@@ -112,7 +117,6 @@ const NOT_YET: &[&str] = &[
     "reload",
     "costs",
     "plan",
-    "simulate",
     "backfill",
     "test",
     "incidents",
@@ -149,6 +153,7 @@ pub fn main() -> ExitCode {
         Verb::Validate(args) => validate::validate(&context, &args),
         Verb::Runs(args) => runs::runs(&context, &args),
         Verb::Slots(args) => slots::slots(&context, &args),
+        Verb::Simulate(args) => simulate::simulate(&context, &args),
         Verb::Logs(args) => logs::logs(&context, &args),
         Verb::Cancel(args) => cancel::cancel(&context, &args),
         Verb::Query(args) => query::query(&context, &args),

@@ -1,0 +1,56 @@
+//! Times that a person writes, and what a clock change does to those that are shown.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::output::Failed;
+use crate::clock::rfc3339;
+use crate::config::Config;
+use crate::schedule::{Schedule, Standing, Zone, parse_at};
+
+/// The instant that `text` behind `switch` names: RFC 3339, a local time in `zone`, or a date,
+/// which is its first instant.
+pub(super) fn instant(switch: &str, text: &str, zone: &Zone) -> Result<Timestamp, Failed> {
+    let midnight = format!("{text}T00:00");
+    parse_at(text, zone)
+        .or_else(|error| parse_at(&midnight, zone).map_err(|_| error))
+        .map_err(|error| Failed::usage(format!("{switch} `{text}`: {error}")))
+}
+
+/// The zone in which a schedule's times are shown.
+pub(super) fn zone_of<'a>(schedule: Option<&'a Schedule>, config: &'a Config) -> &'a Zone {
+    schedule.and_then(Schedule::zone).unwrap_or(&config.timezone)
+}
+
+/// The last millisecond before `at`: instants are whole milliseconds everywhere.
+pub(super) fn before(at: Timestamp) -> Timestamp {
+    at.checked_sub(SignedDuration::from_millis(1)).unwrap_or(at)
+}
+
+/// What `at` is in a schedule; `None`: the schedule does not name it.
+pub(super) fn standing_at(schedule: &Schedule, at: Timestamp) -> Option<Standing> {
+    let moment = schedule.next_moment(before(at)).filter(|moment| moment.at == at)?;
+    Some(moment.standing)
+}
+
+/// What a clock change does to the moment `at`, in words.
+pub(super) fn note_at(schedule: &Schedule, at: Timestamp) -> Option<String> {
+    match standing_at(schedule, at)? {
+        Standing::Due => {
+            let due = schedule.next_after(before(at)).filter(|due| due.at == at)?;
+            due.note.map(|note| note.to_string())
+        }
+        Standing::DstGap => Some("the local time before it does not exist on this day".into()),
+        Standing::Excluded => None,
+    }
+}
+
+/// [`rfc3339`] for fields that may be empty.
+pub(super) fn serialize_instant<S: serde::Serializer>(
+    instant: &Option<Timestamp>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match instant {
+        Some(instant) => serializer.serialize_str(&rfc3339(*instant)),
+        None => serializer.serialize_none(),
+    }
+}
