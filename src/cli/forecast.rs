@@ -79,6 +79,12 @@ pub(super) struct Decision {
     pub(super) note: Option<String>,
 }
 
+impl Decision {
+    pub(super) fn starts_a_run(&self) -> bool {
+        self.decision == SlotDecision::Started
+    }
+}
+
 /// How full a lane is.
 #[derive(Debug, Serialize)]
 pub(super) struct LaneLoad {
@@ -239,7 +245,7 @@ fn decisions(told: &Simulation, lanes: &SimulatedLanes, planner: &Planner) -> Ve
 
 fn minutes(decisions: &[Decision], lanes: &SimulatedLanes) -> Vec<MinuteLoad> {
     let mut minutes: BTreeMap<Timestamp, MinuteLoad> = BTreeMap::new();
-    let starts = decisions.iter().filter(|it| it.decision == SlotDecision::Started);
+    let starts = decisions.iter().filter(|it| it.starts_a_run());
     for decision in starts {
         let minute = minute_of(decision.at);
         let new = || MinuteLoad { minute, starts: 0, by_lane: BTreeMap::new() };

@@ -5,9 +5,11 @@
 //! (`--json`) goes to standard output, everything else to standard error.
 
 mod cancel;
+mod changes;
 mod completions;
 mod context;
 mod doctor;
+mod dst;
 mod forecast;
 mod list;
 mod live;
@@ -16,6 +18,8 @@ mod ls;
 mod new;
 mod next;
 mod output;
+mod plan;
+mod plan_jobs;
 mod query;
 mod run;
 mod running;
@@ -86,6 +90,8 @@ enum Verb {
     Runs(runs::Args),
     /// List what was decided about due times, newest first
     Slots(slots::Args),
+    /// What the job files would change
+    Plan(plan::Args),
     /// What would be decided between two times
     Simulate(simulate::Args),
     /// Print what a run said and did
@@ -116,7 +122,6 @@ const NOT_YET: &[&str] = &[
     "resume",
     "reload",
     "costs",
-    "plan",
     "backfill",
     "test",
     "incidents",
@@ -153,6 +158,7 @@ pub fn main() -> ExitCode {
         Verb::Validate(args) => validate::validate(&context, &args),
         Verb::Runs(args) => runs::runs(&context, &args),
         Verb::Slots(args) => slots::slots(&context, &args),
+        Verb::Plan(args) => plan::plan(&context, &args),
         Verb::Simulate(args) => simulate::simulate(&context, &args),
         Verb::Logs(args) => logs::logs(&context, &args),
         Verb::Cancel(args) => cancel::cancel(&context, &args),
