@@ -85,6 +85,6 @@ mod tests {
         assert!(skipped.iter().all(|(at, note)| at == autumn || (at == spring && note == gone)));
         assert_eq!(of("30 4 * * *", Gap::Shift), []);
         assert_eq!(of("* * * * * *", Gap::Shift), [], "elapsed time has no gaps");
-        assert_eq!(of("*/5 2 31 10 *", Gap::Shift).len(), HITS_PER_CHANGE_MAX);
+        assert_eq!(of("0,5,10,15,20,25,30 2 31 10 *", Gap::Shift).len(), HITS_PER_CHANGE_MAX);
     }
 }

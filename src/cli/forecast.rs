@@ -58,6 +58,7 @@ pub(super) struct Forecast {
 
 /// One decision and what comes of it.
 #[derive(Debug, Clone, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the fields are the keys of the JSON")]
 pub(super) struct Decision {
     #[serde(serialize_with = "serialize_rfc3339")]
     pub(super) at: Timestamp,

@@ -21,6 +21,7 @@ mod output;
 mod plan;
 mod plan_jobs;
 mod query;
+mod reasons;
 mod run;
 mod running;
 mod runs;
@@ -32,6 +33,8 @@ mod slots;
 mod status;
 mod times;
 mod validate;
+mod why;
+mod why_answer;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -90,6 +93,8 @@ enum Verb {
     Runs(runs::Args),
     /// List what was decided about due times, newest first
     Slots(slots::Args),
+    /// Why a job did or did not run at a time
+    Why(why::Args),
     /// What the job files would change
     Plan(plan::Args),
     /// What would be decided between two times
@@ -117,7 +122,6 @@ enum Verb {
 /// Verbs of the contract that are not built yet: refused by name.
 const NOT_YET: &[&str] = &[
     "agent",
-    "why",
     "pause",
     "resume",
     "reload",
@@ -158,6 +162,7 @@ pub fn main() -> ExitCode {
         Verb::Validate(args) => validate::validate(&context, &args),
         Verb::Runs(args) => runs::runs(&context, &args),
         Verb::Slots(args) => slots::slots(&context, &args),
+        Verb::Why(args) => why::why(&context, &args),
         Verb::Plan(args) => plan::plan(&context, &args),
         Verb::Simulate(args) => simulate::simulate(&context, &args),
         Verb::Logs(args) => logs::logs(&context, &args),

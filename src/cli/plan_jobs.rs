@@ -125,13 +125,11 @@ impl Comparison<'_> {
         let new = moved(spec.effective.clone(), &self.config.jobs_dir, self.usual_folder);
         let keys = differences(&old, &new);
         let anew = memory.timing.as_ref().is_some_and(|timing| *timing != spec.timing());
+        let grid = if anew { Grid::BeginsAnew } else { Grid::GoesOn };
         let same = keys.is_empty() && !self.known.invalid.contains(name);
         let before = self.stored_schedule(&old);
         Ok(JobPlan {
-            schedule: (before.is_some() || schedule.is_some()).then_some(match anew {
-                true => Grid::BeginsAnew,
-                false => Grid::GoesOn,
-            }),
+            schedule: (before.is_some() || schedule.is_some()).then_some(grid),
             keys,
             before: self.due_times(before.as_ref(), memory.anchor),
             after: self.due_times(schedule, if anew { self.from } else { memory.anchor }),
@@ -223,6 +221,9 @@ impl JobPlan {
 }
 
 fn due_lines(name: &str, times: &[DueTime]) -> Vec<String> {
+    if times.is_empty() {
+        return vec![format!("  {name:<11} at no time by the clock")];
+    }
     let line = |(index, due): (usize, &DueTime)| {
         let note = due.note.as_ref().map(|note| format!("  ({note})")).unwrap_or_default();
         let name = if index == 0 { name } else { "" };

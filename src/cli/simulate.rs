@@ -1,6 +1,6 @@
 //! `simulate`: every decision that `serve` would make between two instants.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -128,6 +128,8 @@ const ALIKE_MAX: usize = 12;
 
 /// One line of the table: a decision, or the first and the last of many that are alike.
 struct Line<'a> {
+    /// Where it is among all decisions.
+    place: usize,
     first: &'a Decision,
     last: &'a Decision,
     decisions: usize,
@@ -137,36 +139,38 @@ struct Line<'a> {
 type Zones<'a> = BTreeMap<&'a JobId, &'a Zone>;
 
 fn lines<'a>(decisions: &'a [Decision], zones: &Zones<'a>, alike_max: usize) -> Vec<Line<'a>> {
-    type Alike<'a> = (&'a JobId, Date, SlotDecision, Option<Reason>, Option<Trigger>);
-    let mut alike: BTreeMap<usize, Vec<&Decision>> = BTreeMap::new();
-    let mut places: std::collections::HashMap<Alike<'_>, usize> = std::collections::HashMap::new();
+    type Alike<'a> = (&'a JobId, Date, SlotDecision, Option<Reason>, Option<Trigger>, bool);
+    let mut alike: BTreeMap<usize, Vec<(usize, &Decision)>> = BTreeMap::new();
+    let mut places: HashMap<Alike<'_>, usize> = HashMap::new();
     for (index, it) in decisions.iter().enumerate() {
         // What is peculiar about one of them must not be lost among the others.
         let is_plain = it.note.is_none() && it.waited_ms.unwrap_or(0) == 0 && it.slots == 1;
         let zone = zones[&it.job].rules().clone();
         let day = it.at.to_zoned_datetime(zone).date();
         let place = if is_plain {
-            *places.entry((&it.job, day, it.decision, it.reason, it.trigger)).or_insert(index)
+            let in_time = it.at == it.due_at;
+            let alike = (&it.job, day, it.decision, it.reason, it.trigger, in_time);
+            *places.entry(alike).or_insert(index)
         } else {
             index
         };
-        alike.entry(place).or_default().push(it);
+        alike.entry(place).or_default().push((index, it));
     }
     let mut lines = Vec::new();
     for group in alike.into_values() {
         let size = if group.len() > alike_max { group.len() } else { 1 };
         for part in group.chunks(size) {
-            let (first, last) = (part[0], part[part.len() - 1]);
-            lines.push(Line { first, last, decisions: part.len(), zone: zones[&first.job] });
+            let ((place, first), (_, last)) = (part[0], part[part.len() - 1]);
+            lines.push(Line { place, first, last, decisions: part.len(), zone: zones[&first.job] });
         }
     }
-    lines.sort_by_key(|line| line.first.at);
+    lines.sort_by_key(|line| line.place);
     lines
 }
 
 fn decision_table(lines: &[Line<'_>]) -> String {
     let row = |line: &Line<'_>| {
-        let Line { first: it, last, decisions, zone } = *line;
+        let Line { first: it, last, decisions, zone, .. } = *line;
         let rules = zone.rules();
         let at = local(it.at, rules);
         let until = if decisions > 1 {
@@ -239,10 +243,15 @@ const BUSIEST: usize = 10;
 
 fn busiest(minutes: &[MinuteLoad], config: &Config) -> String {
     let mut busy: Vec<_> = minutes.iter().filter(|it| it.starts > 1).collect();
-    if busy.is_empty() {
-        return "no two runs start in the same minute".into();
-    }
     busy.sort_by_key(|it| (std::cmp::Reverse(it.starts), it.minute));
+    let Some(busiest) = busy.first() else {
+        return "no two runs start in the same minute".into();
+    };
+    let alike = busy.iter().take_while(|it| it.starts == busiest.starts).count();
+    if alike > BUSIEST {
+        let (starts, first) = (busiest.starts, minute(busiest.minute, config));
+        return format!("{starts} starts in each of {alike} minutes, at first in that of {first}");
+    }
     let row = |it: &&MinuteLoad| {
         let lanes = it.by_lane.iter().filter(|(lane, _)| *lane != crate::plan::GLOBAL);
         let lanes: Vec<_> = lanes.map(|(lane, starts)| format!("{lane} {starts}")).collect();

@@ -45,6 +45,7 @@ pub(super) fn note_at(schedule: &Schedule, at: Timestamp) -> Option<String> {
 }
 
 /// [`rfc3339`] for fields that may be empty.
+#[expect(clippy::ref_option, reason = "this is how a field is handed over")]
 pub(super) fn serialize_instant<S: serde::Serializer>(
     instant: &Option<Timestamp>,
     serializer: S,

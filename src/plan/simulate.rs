@@ -220,13 +220,11 @@ impl<B: FnMut(&JobId, &Start) -> Behaviour> World<'_, B> {
 
     fn tell(&mut self, job: &JobId, what: What) {
         if what.is_decision() {
-            match self.decisions_left.checked_sub(1) {
-                Some(left) => self.decisions_left = left,
-                None => {
-                    self.told.stopped_at.get_or_insert(self.now);
-                    return;
-                }
-            }
+            let Some(left) = self.decisions_left.checked_sub(1) else {
+                self.told.stopped_at.get_or_insert(self.now);
+                return;
+            };
+            self.decisions_left = left;
         }
         self.told.results.push(Simulated { job: job.clone(), at: self.now, what });
     }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::error::StoreError;
 use super::instant;
 use super::read::{Reader, SlotSummary};
+use super::recover::{Ended, chain, end_from};
 
 /// One attempt of a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,12 +45,6 @@ pub struct SlotAttempt {
     pub limit_name: Option<String>,
     /// The definition it ran under.
     pub definition_hash: String,
-    /// How many tools it called.
-    #[serde(skip)]
-    pub tool_calls: u32,
-    /// Whether what follows it has been decided.
-    #[serde(skip)]
-    pub settled: bool,
 }
 
 /// A version of a job.
@@ -119,6 +114,28 @@ impl Reader {
             .prepare_cached("SELECT * FROM runs WHERE job = ?1 AND due_at = ?2 ORDER BY attempt")?
             .query_map([job, due_at], attempt_from)?
             .collect::<Result<_, _>>()?)
+    }
+
+    /// The last attempt of a slot, if it has ended and what follows it is not decided yet.
+    pub fn unsettled_at(&self, job: &str, due_at: &str) -> Result<Option<Ended>, StoreError> {
+        let last = self
+            .0
+            .prepare_cached(
+                "SELECT attempt, state, error_kind, tool_calls, finished_at, queued_at, settled
+                 FROM runs WHERE job = ?1 AND due_at = ?2 ORDER BY attempt DESC LIMIT 1",
+            )?
+            .query_row([job, due_at], |row| {
+                let settled: bool = row.get("settled")?;
+                Ok((row.get::<_, u32>("attempt")?, end_from(row)?, settled))
+            })
+            .optional()?;
+        match last {
+            Some((attempt, end, false)) if end.state.is_terminal() => {
+                let chain = chain(&self.0, job, instant::parse(due_at)?, attempt)?;
+                Ok(Some(Ended { chain, end }))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The run of a later slot that stands for those up to `due_until` too.
@@ -255,8 +272,6 @@ fn attempt_from(row: &Row<'_>) -> rusqlite::Result<SlotAttempt> {
         error_message: row.get("error_message")?,
         limit_name: row.get("limit_name")?,
         definition_hash: row.get("definition_hash")?,
-        tool_calls: row.get("tool_calls")?,
-        settled: row.get("settled")?,
     })
 }
 
