@@ -109,8 +109,43 @@ fn next_names_the_zone_the_offset_and_the_clock_changes() {
 }
 
 #[test]
+fn due_times_come_with_their_start_and_with_what_a_clock_change_leaves_out() {
+    let house = house();
+    let job = "agent.prompt = \"x\"\n[schedule]\ntimezone = \"Europe/Berlin\"\n\
+               cron = [\"30 2 * * *\", \"0 12 * * SUN\"]\njitter = \"5m\"\ndst_gap = \"skip\"\n\
+               dst_overlap = \"twice\"\nexclude = [\"2027-03-29\"]\nend_at = \"2027-10-31\"\n";
+    std::fs::write(house.path().join("jobs/early.toml"), job).unwrap();
+    let spring = ["next", "early", "-n", "3", "--from", "2027-03-27"];
+    insta::assert_snapshot!("next_in_spring", spoken(house.path(), &spring));
+    let autumn = ["next", "early", "--from", "2027-10-30T12:00"];
+    insta::assert_snapshot!("next_in_autumn", spoken(house.path(), &autumn));
+    let next = json_of(house.path(), &[&spring[..], &["--json"]].concat());
+    let keys: Vec<_> = next["next"][0].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["due_at", "local", "note", "start_at"]);
+
+    let job = "agent.prompt = \"x\"\n[schedule]\ncron = \"@yearly\"\njitter = \"5m\"\n";
+    std::fs::write(house.path().join("jobs/yearly.toml"), job).unwrap();
+    let report = json_of(house.path(), &["validate", "--json"]);
+    let shown = json_of(house.path(), &["show", "yearly", "--json"]);
+    assert_eq!(report["next"]["yearly"].as_array().map(Vec::len), Some(5));
+    assert_eq!(report["next"]["yearly"], shown["next"]);
+    let said = spoken(house.path(), &["show", "yearly"]);
+    assert_eq!(said.matches("  due       2").count(), 5, "{said}");
+    assert_eq!(said.matches("  starts 2").count(), 5, "{said}");
+    for n in 0..4 {
+        std::fs::write(house.path().join(format!("jobs/yearly-{n}.toml")), job).unwrap();
+    }
+    assert_eq!(json_of(house.path(), &["validate", "--json"])["next"], json!({}));
+}
+
+#[test]
 fn validate_reports_every_problem_with_its_place() {
     let house = house();
+    // What is due next depends on the day.
+    let time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0[12]:00  Europe/Berlin.*";
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter(time, "TIME  Europe/Berlin");
+    let _bound = settings.bind_to_scope();
     insta::assert_snapshot!("validate_good", spoken(house.path(), &["validate"]));
     std::fs::write(house.path().join("jobs/broken.toml"), BROKEN).unwrap();
     insta::assert_snapshot!("validate_broken", spoken(house.path(), &["validate"]));
@@ -141,7 +176,7 @@ fn verbs_refuse_what_they_do_not_know_by_name() {
     let house = house();
     let table: [(&[&str], i32, &str); 9] = [
         (&["query", "SELECT 1"], 2, "nothing has run"),
-        (&["pause", "report"], 2, "`punctual pause` is not supported yet"),
+        (&["audit"], 2, "`punctual audit` is not supported yet"),
         (&["servve"], 2, "did you mean `serve`?"),
         (&["show", "reprot"], 2, "did you mean `report`?"),
         (&["run", "reprot"], 2, "did you mean `report`?"),

@@ -189,6 +189,7 @@ fn sample(key: &SchemaKey) -> String {
         "schedule.cron" => "0 9 * * *",
         "schedule.at" => "2027-01-01T09:00",
         "schedule.timezone" => "Europe/Berlin",
+        "schedule.start_at" | "schedule.end_at" => "2027-01-01",
         "lane" => "warehouse",
         "agent.model" => "report",
         "agent.prompt_file" => "prompts/every.md",
@@ -395,6 +396,59 @@ fn an_error_in_defaults_is_one_error_of_the_configuration() {
          there are read, write, edit, list, grep, exec\n\
          config.toml:6:8 [defaults.limits.timout] unknown key `timout`\n    did you mean `timeout`?\n"
     );
+}
+
+#[test]
+fn a_calendar_is_read_line_by_line_and_its_content_is_part_of_the_definition() {
+    let config = format!("{MODEL}[calendars]\nhouse = \"lists/house.txt\"\n");
+    let job = "agent.prompt = \"x\"\nschedule.cron = \"@daily\"\nschedule.exclude = [\"house\"]\n";
+    let own = job.replace("[\"house\"]", "[\"2026-12-25\", \"2026-12-24\"]");
+    let folder = folder(&config, &[("a.toml", job), ("b.toml", &own)]);
+    let list = folder.path().join("lists/house.txt");
+    std::fs::create_dir(list.parent().unwrap()).unwrap();
+    let read = |text: &str| {
+        std::fs::write(&list, text).unwrap();
+        let (_, set) = load(folder.path());
+        assert_eq!(listed(&set.problems(), folder.path()), "");
+        ["a", "b"].map(|id| set.jobs[&id.parse().unwrap()].clone())
+    };
+    let [by_calendar, by_dates] = read("# feast\n 2026-12-24..2026-12-25 # two\r\n\n");
+    assert_eq!(by_calendar.effective["schedule"]["exclude"], json!(["2026-12-24..2026-12-25"]));
+    assert_eq!(by_calendar.definition_hash, by_dates.definition_hash);
+    let [longer, unchanged] = read("2026-12-24..2026-12-26\n");
+    assert_ne!(longer.definition_hash, by_calendar.definition_hash);
+    assert_eq!(unchanged.definition_hash, by_dates.definition_hash);
+
+    std::fs::write(&list, "2026-12-24\n  2026-13-01\n2026-12-24 2026-12-25\n").unwrap();
+    let problems = config::load(&sources(folder.path())).unwrap_err();
+    assert_eq!(
+        listed(&problems, folder.path()),
+        "lists/house.txt:2:3 [-] `2026-13-01` is not a date (such as 2026-12-24, or \
+         2026-12-24..2027-01-02)\n\
+         lists/house.txt:3:1 [-] `2026-12-24 2026-12-25` is not a date (such as 2026-12-24, or \
+         2026-12-24..2027-01-02)\n"
+    );
+    std::fs::write(&list, "2026-12-24\n".repeat(5000)).unwrap();
+    let problems = config::load(&sources(folder.path())).unwrap_err();
+    assert_eq!(
+        listed(&problems, folder.path()),
+        "lists/house.txt:4097:1 [-] a calendar has at most 4096 dates or ranges\n"
+    );
+}
+
+#[test]
+fn a_written_start_is_the_anchor_of_an_interval() {
+    let jobs = [(
+        "a.toml",
+        "agent.prompt = \"x\"\n[schedule]\nevery = \"6h\"\nstart_at = \"2026-12-01T03:00\"\n\
+         timezone = \"Europe/Berlin\"\nend_at = \"2026-12-01\"\n",
+    )];
+    let (_, set) = load(folder(MODEL, &jobs).path());
+    let schedule = set.jobs[&"a".parse().unwrap()].schedule.as_ref().unwrap();
+    let due: Vec<_> = schedule.schedule.upcoming(jiff::Timestamp::UNIX_EPOCH).take(9).collect();
+    let due: Vec<_> = due.iter().map(|due| due.at.to_string()).collect();
+    let expected = ["02", "08", "14", "20"].map(|hour| format!("2026-12-01T{hour}:00:00Z"));
+    assert_eq!(due, expected);
 }
 
 #[test]

@@ -59,6 +59,17 @@ fn the_nights_in_which_the_clocks_change_read_well() {
 }
 
 #[test]
+fn what_the_schedule_moves_or_leaves_out_has_its_line() {
+    let house = House::new(CONFIG);
+    house.write("model.toml", FINE);
+    let keys =
+        "cron = \"30 2 * * *\"\njitter = \"1h\"\ndst_gap = \"skip\"\nexclude = [\"2027-03-27\"]";
+    house.job("moved", &due("", keys));
+    let span = ["simulate", "--from", "2027-03-26", "--to", "2027-03-30"];
+    insta::assert_snapshot!("moved", told(&house.say(&span)));
+}
+
+#[test]
 fn a_week_of_the_sample_jobs_reads_well() {
     let house = House::new("");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

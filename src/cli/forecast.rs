@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::context::{Context, report};
 use super::output::Failed;
-use super::times::{before, note_at, serialize_instant};
+use super::times::{before, note_at, serialize_instant, standing_at};
 use crate::clock::{rfc3339, serialize_rfc3339};
 use crate::config::{self, Config, JobSet};
 use crate::job::{JobId, JobSpec};
@@ -146,8 +146,8 @@ impl<'a> Premises<'a> {
     pub(super) fn forecast(&self) -> Forecast {
         let mut planner = Planner::default();
         for spec in &self.jobs {
-            let memory = Memory::since(before(self.from));
-            planner.adopt(&spec.id, self.rules(spec), memory, self.from);
+            let (rules, memory) = self.begin(spec);
+            planner.adopt(&spec.id, rules, memory, self.from);
         }
         let lanes = self.lanes();
         let behave = |job: &JobId, _: &_| {
@@ -168,11 +168,18 @@ impl<'a> Premises<'a> {
         }
     }
 
-    /// A grid that the ledger keeps goes on, unless the files name another one.
-    fn rules(&self, spec: &JobSpec) -> Rules {
+    /// A grid that the ledger keeps goes on, unless the files name another one. A new one begins
+    /// at the first instant, and is due one interval later.
+    fn begin(&self, spec: &JobSpec) -> (Rules, Memory) {
         let known = self.known.get(spec.id.as_str()).filter(|it| it.was_there);
         let same = known.filter(|it| it.timing.as_ref().is_none_or(|it| *it == spec.timing()));
-        Rules::of(spec, same.map_or(self.from, |it| it.anchor))
+        let of_itself = spec.schedule.as_ref().map(|it| &it.schedule);
+        let is_named = of_itself.is_some_and(|it| standing_at(it, self.from).is_some());
+        match same {
+            Some(it) => (Rules::of(spec, it.anchor), Memory::since(before(self.from))),
+            None if is_named => (Rules::of(spec, self.from), Memory::since(before(self.from))),
+            None => (Rules::of(spec, self.from), Memory::since(self.from)),
+        }
     }
 
     fn lanes(&self) -> SimulatedLanes {

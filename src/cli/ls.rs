@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::json;
 
 use super::context::{Context, now};
-use super::output::{self, Done, first_line, local, table};
+use super::output::{self, Done, first_line, local, note, table};
 use super::running;
 use crate::clock::rfc3339;
 use crate::config::Config;
@@ -22,7 +22,11 @@ pub(super) struct Args {
 
 pub(super) fn ls(context: &Context, args: &Args) -> Done {
     let (config, jobs) = context.jobs()?;
-    running::warn_if_stale(&config, &jobs);
+    let running = running::status(&config).ok().flatten();
+    let kept = running.as_ref().map(|it| it.last_good.clone()).unwrap_or_default();
+    if let Some(words) = running.and_then(|it| running::stale(&it, &jobs)) {
+        note(&words);
+    }
     let known: HashMap<String, JobSummary> = match Context::history(&config)? {
         Some(reader) => reader.jobs()?.into_iter().map(|it| (it.job.clone(), it)).collect(),
         None => HashMap::new(),
@@ -30,16 +34,20 @@ pub(super) fn ls(context: &Context, args: &Args) -> Done {
     if args.json {
         let valid = jobs.jobs.values().map(|spec| as_json(spec, known.get(spec.id.as_str())));
         let invalid = jobs.invalid.iter().map(|(name, problems)| {
-            json!({ "job": name, "state": "invalid", "invalid_reason": words(problems) })
+            json!({
+                "job": name, "state": "invalid", "invalid_reason": words(problems),
+                "last_good_in_force": kept.contains(name),
+            })
         });
         return output::json(&valid.chain(invalid).collect::<Vec<_>>());
     }
     let mut rows: Vec<_> =
         jobs.jobs.values().map(|spec| row(spec, known.get(spec.id.as_str()), &config)).collect();
     rows.extend(jobs.invalid.iter().map(|(name, problems)| {
+        let state = if kept.contains(name) { "invalid, last good in force" } else { "invalid" };
         vec![
             name.clone(),
-            "invalid".into(),
+            state.into(),
             String::new(),
             String::new(),
             first_line(&words(problems), 60),
@@ -54,7 +62,7 @@ fn row(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<Strin
     let zone = spec.schedule.as_ref().and_then(|it| it.schedule.zone()).unwrap_or(&config.timezone);
     vec![
         spec.id.to_string(),
-        if spec.enabled { "enabled" } else { "disabled" }.into(),
+        state(spec, known).into(),
         next.map(|due| local(due.at, zone.rules())).unwrap_or_default(),
         known.and_then(|it| it.last_state.clone()).unwrap_or_default(),
         spec.schedule.as_ref().map_or_else(|| "by hand".into(), |it| it.text.clone()),
@@ -64,15 +72,27 @@ fn row(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<Strin
 fn as_json(spec: &JobSpec, known: Option<&JobSummary>) -> serde_json::Value {
     let next = schedule(spec, known).filter(|_| spec.enabled).and_then(|it| it.next_after(now()));
     json!({
-        "job": spec.id, "state": if spec.enabled { "enabled" } else { "disabled" },
+        "job": spec.id, "state": state(spec, known),
         "description": spec.description, "owner": spec.owner, "labels": spec.labels,
         "schedule": spec.schedule.as_ref().map(|it| &it.text),
         "timezone": spec.schedule.as_ref().and_then(|it| it.schedule.zone()).map(Zone::name),
         "next_due_at": next.map(|due| rfc3339(due.at)),
         "last_state": known.and_then(|it| it.last_state.as_ref()),
         "consecutive_failures": known.map_or(0, |it| it.consecutive_failures),
+        "paused_reason": known.and_then(|it| it.paused_reason.as_ref()),
+        "paused_until": known.and_then(|it| it.paused_until.as_ref()),
         "definition_hash": spec.definition_hash, "invalid_reason": null,
     })
+}
+
+/// What the files and the ledger together say of a job that can run.
+fn state(spec: &JobSpec, known: Option<&JobSummary>) -> &'static str {
+    match known.map(|it| it.state.as_str()) {
+        _ if !spec.enabled => "disabled",
+        Some("paused") => "paused",
+        Some("done") => "done",
+        _ => "enabled",
+    }
 }
 
 /// The job's schedule with the grid of its `every`, as the ledger keeps it; a job that was never

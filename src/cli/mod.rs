@@ -4,13 +4,16 @@
 //! that act ask the process that holds the state folder. What a verb prints for programs
 //! (`--json`) goes to standard output, everything else to standard error.
 
+mod backfill;
 mod cancel;
 mod changes;
 mod completions;
 mod context;
 mod doctor;
 mod dst;
+mod dues;
 mod forecast;
+mod holder;
 mod list;
 mod live;
 mod logs;
@@ -18,10 +21,12 @@ mod ls;
 mod new;
 mod next;
 mod output;
+mod pause;
 mod plan;
 mod plan_jobs;
 mod query;
 mod reasons;
+mod reload;
 mod run;
 mod running;
 mod runs;
@@ -103,6 +108,14 @@ enum Verb {
     Logs(logs::Args),
     /// End a run
     Cancel(cancel::Args),
+    /// Hold a job, or all of them
+    Pause(pause::PauseArgs),
+    /// Free a job that is held, or all of them
+    Resume(pause::ResumeArgs),
+    /// Have the running process read its files again
+    Reload(reload::Args),
+    /// Run past slots of a job
+    Backfill(backfill::Args),
     /// Ask the history in SQL
     Query(query::Args),
     /// How things are now
@@ -120,21 +133,8 @@ enum Verb {
 }
 
 /// Verbs of the contract that are not built yet: refused by name.
-const NOT_YET: &[&str] = &[
-    "agent",
-    "pause",
-    "resume",
-    "reload",
-    "costs",
-    "backfill",
-    "test",
-    "incidents",
-    "audit",
-    "import",
-    "export",
-    "backup",
-    "skills",
-];
+const NOT_YET: &[&str] =
+    &["agent", "costs", "test", "incidents", "audit", "import", "export", "backup", "skills"];
 
 /// The program: parses the command line, does what it says, and returns the exit code of the
 /// contract.
@@ -167,6 +167,10 @@ pub fn main() -> ExitCode {
         Verb::Simulate(args) => simulate::simulate(&context, &args),
         Verb::Logs(args) => logs::logs(&context, &args),
         Verb::Cancel(args) => cancel::cancel(&context, &args),
+        Verb::Pause(args) => pause::pause(&context, &args),
+        Verb::Resume(args) => pause::resume(&context, &args),
+        Verb::Reload(args) => reload::reload(&context, &args),
+        Verb::Backfill(args) => backfill::backfill(&context, &args),
         Verb::Query(args) => query::query(&context, &args),
         Verb::Status(args) => status::status(&context, &args),
         Verb::Doctor(args) => doctor::doctor(&context, &args),

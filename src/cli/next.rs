@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::context::{Context, now};
+use super::dues::Dues;
 use super::ls;
-use super::output::{self, Done, Failed, local};
-use crate::clock::rfc3339;
-use crate::schedule::{Zone, parse_at};
+use super::output::{self, Done, Failed};
+use crate::schedule::{Zone, parse_start};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -40,40 +40,30 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
     };
     let schedule = ls::schedule(spec, known.as_ref());
     let zone = schedule.as_ref().and_then(|it| it.zone()).unwrap_or(&config.timezone).clone();
-    let from = args.from.as_deref().map_or_else(|| Ok(now()), |text| instant(text, &zone))?;
-    let dues: Vec<_> = schedule
-        .iter()
-        .flat_map(|schedule| schedule.upcoming(from).take(usize::from(args.n)))
-        .collect();
+    let from = match args.from.as_deref() {
+        Some(text) => instant("--from", text, &zone)?,
+        None => now(),
+    };
+    let many = usize::from(args.n);
+    let dues = schedule.as_ref().map(|schedule| Dues::new(schedule, &zone, from, many));
     if args.json {
-        let next: Vec<_> = dues
-            .iter()
-            .map(|due| {
-                json!({
-                    "due_at": rfc3339(due.at), "local": local(due.at, zone.rules()),
-                    "note": due.note.as_ref().map(ToString::to_string),
-                })
-            })
-            .collect();
+        let next = dues.map(|dues| dues.json()).unwrap_or_default();
         return output::json(&json!({ "job": args.job, "timezone": zone.name(), "next": next }));
     }
-    if dues.is_empty() {
+    let lines = dues.map(|dues| dues.lines()).unwrap_or_default();
+    if lines.is_empty() {
         output::note(&format!("`{}` is not due any more, or never by the clock", args.job));
     }
     if !spec.enabled {
         output::note(&format!("`{}` is disabled: its due times are recorded as skipped", args.job));
     }
-    for due in dues {
-        let note = due.note.as_ref().map(|note| format!("  ({note})")).unwrap_or_default();
-        output::say(&format!("{}  {}{note}", local(due.at, zone.rules()), zone.name()))?;
+    for line in lines {
+        output::say(&line)?;
     }
     Ok(std::process::ExitCode::SUCCESS)
 }
 
-/// A date is its first instant.
-fn instant(text: &str, zone: &Zone) -> Result<Timestamp, Failed> {
-    let midnight = format!("{text}T00:00");
-    parse_at(text, zone)
-        .or_else(|error| parse_at(&midnight, zone).map_err(|_| error))
-        .map_err(|error| Failed::usage(format!("--from `{text}`: {error}")))
+/// What a person wrote for an instant: a date is its first one.
+pub(super) fn instant(flag: &str, text: &str, zone: &Zone) -> Result<Timestamp, Failed> {
+    parse_start(text, zone).map_err(|error| Failed::usage(format!("{flag} `{text}`: {error}")))
 }

@@ -127,7 +127,7 @@ impl Comparison<'_> {
         let anew = memory.timing.as_ref().is_some_and(|timing| *timing != spec.timing());
         let grid = if anew { Grid::BeginsAnew } else { Grid::GoesOn };
         let same = keys.is_empty() && !self.known.invalid.contains(name);
-        let before = self.stored_schedule(&old);
+        let before = self.stored_schedule(name, &old);
         Ok(JobPlan {
             schedule: (before.is_some() || schedule.is_some()).then_some(grid),
             keys,
@@ -138,22 +138,22 @@ impl Comparison<'_> {
     }
 
     fn removed(&self, name: &str, memory: &JobMemory) -> Result<JobPlan, Failed> {
-        let before = self.due_before(memory)?;
+        let before = self.due_before(name, memory)?;
         Ok(JobPlan { before, ..JobPlan::new(name, Change::Removed) })
     }
 
     fn invalid(&self, name: &str, problems: &[Problem]) -> Result<JobPlan, Failed> {
         let before = match self.known.jobs.get(name) {
-            Some(memory) => self.due_before(memory)?,
+            Some(memory) => self.due_before(name, memory)?,
             None => Vec::new(),
         };
         let problems = problems.to_vec();
         Ok(JobPlan { before, problems, ..JobPlan::new(name, Change::Invalid) })
     }
 
-    fn due_before(&self, memory: &JobMemory) -> Result<Vec<DueTime>, Failed> {
+    fn due_before(&self, name: &str, memory: &JobMemory) -> Result<Vec<DueTime>, Failed> {
         let definition = self.definition(memory)?;
-        let schedule = definition.and_then(|definition| self.stored_schedule(&definition));
+        let schedule = definition.and_then(|definition| self.stored_schedule(name, &definition));
         Ok(self.due_times(schedule.as_ref(), memory.anchor))
     }
 
@@ -165,8 +165,8 @@ impl Comparison<'_> {
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    fn stored_schedule(&self, definition: &serde_json::Value) -> Option<Schedule> {
-        self.config.stored_schedule(&definition.to_string())
+    fn stored_schedule(&self, name: &str, definition: &serde_json::Value) -> Option<Schedule> {
+        self.config.stored_schedule(&name.parse().ok()?, &definition.to_string())
     }
 
     fn due_times(&self, schedule: Option<&Schedule>, anchor: Timestamp) -> Vec<DueTime> {

@@ -46,7 +46,7 @@ pub(super) const fn of_reason(reason: Reason) -> Meaning {
         Reason::Paused => (
             "the job was paused",
             "`punctual resume JOB` lets the slots to come start again. Those that were held stay \
-             so; `punctual backfill JOB` runs them.",
+             so; `punctual backfill JOB --from … --to …` runs them.",
         ),
         Reason::Disabled => (
             "the job was disabled, or its file was taken away",

@@ -1,31 +1,20 @@
 //! `run JOB`: now, with the same code, lanes and limits as at its time.
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::context::{Context, no_model_hint, now, runtime};
+use super::context::{Context, no_model_hint, runtime};
+use super::holder::{self, OwnDaemon};
 use super::live::{Live, Show, summary};
 use super::output::{self, Done, Failed, code, note};
-use crate::clock::{SystemClock, to_millis};
 use crate::config::Config;
-use crate::daemon::{
-    Client, ControlError, Daemon, Kind, LockError, OpenError, Reply, Request, Stopped, Target,
-};
-use crate::process::SupervisorPath;
-use crate::store::{Reader, RunRecord, Store, database_in};
-
-/// Another process may hold the state folder and not answer yet, or not any more.
-const REACH_WITHIN: Duration = Duration::from_secs(10);
+use crate::daemon::{Client, ControlError, Reply, Request, Target};
+use crate::store::{Reader, RunRecord, database_in};
 
 /// How many processes may leave between being reached and taking the request.
 const REACHED_MAX: usize = 20;
-
-/// How long the row of a run that is left behind may take to be closed.
-const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
@@ -38,7 +27,7 @@ pub(super) struct Args {
     /// Send nothing afterwards
     #[arg(long)]
     no_deliver: bool,
-    /// Also when the job is disabled
+    /// Also when the job is disabled, paused or held
     #[arg(long)]
     force: bool,
     /// Do not wait for its end; needs a running `serve`
@@ -58,7 +47,8 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
     }
     runtime()?.block_on(async {
         for _ in 0..REACHED_MAX {
-            let (mut client, daemon) = reach(&config, args).await?;
+            let own = if args.detach { OwnDaemon::Never } else { OwnDaemon::IfNeeded };
+            let (mut client, daemon) = holder::reach(&config, own).await?;
             let done = match ask(&mut client, args).await {
                 Ok(Some(run_id)) if args.detach => output::say(&run_id),
                 Ok(Some(run_id)) => match follow(client, &config, args, &run_id).await {
@@ -77,67 +67,12 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
                 Err(failed) => Err(failed),
             };
             if let Some(daemon) = daemon {
-                // It ends by itself once nothing runs; a run that was cut is tidied first.
-                let stopped = daemon.serving.await.map_err(|error| Failed::broken(&error))??;
-                tracing::debug!(?stopped, "the daemon of this run has ended");
+                daemon.ended().await?;
             }
             return done;
         }
         Err(Failed::refused("whoever holds the state folder leaves before it answers"))
     })
-}
-
-/// The daemon of this very process.
-struct Own {
-    serving: tokio::task::JoinHandle<std::io::Result<Stopped>>,
-    store: Store,
-}
-
-impl Own {
-    /// The run that is left behind in mid clean-up does not stay open in the history.
-    async fn close_row(&self) {
-        let closing = self.store.close_open_runs(to_millis(now()));
-        match tokio::time::timeout(CLOSE_WITHIN, closing).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => note(&output::chain(&error)),
-            Err(_) => note("the database took too long: the next start closes the run's row"),
-        }
-    }
-}
-
-/// The process that holds the state folder: a running one, or this one.
-async fn reach(config: &Config, args: &Args) -> Result<(Client, Option<Own>), Failed> {
-    let reaching = async {
-        loop {
-            match Client::connect(&config.state_dir).await {
-                Ok(client) => return Ok((client, None)),
-                Err(ControlError::NotRunning) if args.detach => {
-                    return Err(Failed::refused("--detach needs a running `punctual serve`"));
-                }
-                Err(ControlError::NotRunning) => {}
-                Err(error) => return Err(Failed::unasked(&error)),
-            }
-            let clock = Arc::new(SystemClock);
-            let supervisor = SupervisorPath::current_exe();
-            match Daemon::open(config.clone(), Kind::Run, clock, supervisor).await {
-                Ok(daemon) => {
-                    let listening = daemon.listen()?;
-                    let store = daemon.store();
-                    let serving = tokio::spawn(daemon.serve(listening));
-                    let client = Client::connect(&config.state_dir).await?;
-                    return Ok((client, Some(Own { serving, store })));
-                }
-                // It is just starting or just ending.
-                Err(OpenError::Lock(LockError::Held { .. })) => {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-                Err(error) => return Err(Failed::usage(output::chain(&error))),
-            }
-        }
-    };
-    tokio::time::timeout(REACH_WITHIN, reaching).await.map_err(|_| {
-        Failed::refused("the state folder is in use by a process that does not answer")
-    })?
 }
 
 /// Asks for the run; `None` if the process left before it took the request.
@@ -151,11 +86,7 @@ async fn ask(client: &mut Client, args: &Args) -> Result<Option<String>, Failed>
         Ok(Some(Reply::Accepted { run_id })) => Ok(Some(run_id)),
         Ok(Some(Reply::Refused { reason, message })) => match reason.as_str() {
             "gone" => Ok(None),
-            "unknown" => Err(Failed::usage(format!(
-                "{message} (a running `serve` knows only the files that it read at its start)"
-            ))),
-            "invalid" => Err(Failed::usage(message)),
-            _ => Err(Failed::refused(message)),
+            _ => Err(holder::refusal(&reason, message)),
         },
         Ok(None) | Err(ControlError::Io(_)) => Ok(None),
         Ok(other) => Err(Failed::refused(format!("no answer to the request: {other:?}"))),

@@ -24,7 +24,8 @@ pub(super) fn status(config: &Config) -> Result<Option<Box<Status>>, Failed> {
 pub(super) fn stale(running: &Status, jobs: &JobSet) -> Option<String> {
     (running.definitions != digest(jobs.jobs.values())).then(|| {
         format!(
-            "the job files have changed since `serve` (pid {}) read them: restart it to take them over",
+            "the job files have changed since `serve` (pid {}) read them: it takes them over after 2s \
+             of quiet, or by `punctual reload`",
             running.pid
         )
     })

@@ -10,8 +10,9 @@ use jiff::civil::Date;
 
 use super::context::{Context, report, warn};
 use super::forecast::{Decision, Forecast, MinuteLoad, Premises, jobs_in};
+use super::next::instant;
 use super::output::{self, Done, Failed, counted, length, local, note, table};
-use super::times::{instant, zone_of};
+use super::times::zone_of;
 use crate::config::{Config, JobSet};
 use crate::job::{JobId, JobSpec};
 use crate::plan::{Reason, SlotDecision};

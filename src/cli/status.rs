@@ -40,6 +40,9 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
         Some(status) => {
             lines.push(format!("serving, pid {}, version {}", status.pid, status.version));
             lines.extend(running::stale(status, jobs));
+            if let Some(problem) = &status.config_problem {
+                lines.push(format!("changed files are not in force: {problem}"));
+            }
             if let Some(next) = &status.next {
                 lines.push(format!(
                     "next: {} at {}",
@@ -54,6 +57,9 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
     for (name, problems) in &jobs.invalid {
         lines.push(format!("  {name}: {}", super::ls::words(problems)));
     }
+    if let Some(status) = running {
+        lines.extend(not_running(status, config));
+    }
     lines.push(unheard(jobs.jobs.len()));
     lines.extend(no_model_hint(config));
     lines.push(format!(
@@ -64,11 +70,11 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
         config.state_dir.display(),
     ));
     if let Some(status) = running {
-        let places = status
-            .lanes
-            .iter()
-            .map(|lane| vec![lane.lane.clone(), lane.width.to_string(), lane.held.to_string()]);
-        lines.push(table(&["lane", "width", "held"], places.collect()));
+        let places = status.lanes.iter().map(|lane| {
+            let counts = [lane.width, lane.held, lane.waiting].map(|count| count.to_string());
+            [lane.lane.clone()].into_iter().chain(counts).collect()
+        });
+        lines.push(table(&["lane", "width", "held", "waiting"], places.collect()));
         let runs = status.runs.iter().map(|run| {
             let state = if run.waiting { "queued" } else { "running" };
             let since = local(run.since, config.timezone.rules());
@@ -79,4 +85,22 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// Jobs that are held, wait to be tried again, or run as their file last was.
+fn not_running(status: &Status, config: &Config) -> Vec<String> {
+    let zone = config.timezone.rules();
+    let paused = status.paused.iter().map(|it| {
+        let until = it.until.map(|at| format!(" until {}", local(at, zone))).unwrap_or_default();
+        format!("  {}: paused{until} ({}: {})", it.job, it.cause, it.reason)
+    });
+    let retrying = status
+        .retrying
+        .iter()
+        .map(|it| format!("  {}: attempt {} at {}", it.job, it.attempt, local(it.at, zone)));
+    let last_good = status
+        .last_good
+        .iter()
+        .map(|job| format!("  {job}: its file is invalid, its last good version is in force"));
+    paused.chain(retrying).chain(last_good).collect()
 }

@@ -1,20 +1,10 @@
-//! Times that a person writes, and what a clock change does to those that are shown.
+//! What a schedule says of one instant, and the zone in which it is shown.
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::output::Failed;
 use crate::clock::rfc3339;
 use crate::config::Config;
-use crate::schedule::{Schedule, Standing, Zone, parse_at};
-
-/// The instant that `text` behind `switch` names: RFC 3339, a local time in `zone`, or a date,
-/// which is its first instant.
-pub(super) fn instant(switch: &str, text: &str, zone: &Zone) -> Result<Timestamp, Failed> {
-    let midnight = format!("{text}T00:00");
-    parse_at(text, zone)
-        .or_else(|error| parse_at(&midnight, zone).map_err(|_| error))
-        .map_err(|error| Failed::usage(format!("{switch} `{text}`: {error}")))
-}
+use crate::schedule::{Schedule, Standing, Zone};
 
 /// The zone in which a schedule's times are shown.
 pub(super) fn zone_of<'a>(schedule: Option<&'a Schedule>, config: &'a Config) -> &'a Zone {

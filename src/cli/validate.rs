@@ -1,12 +1,21 @@
-//! `validate`: every problem of every file, in one report.
+//! `validate`: every problem of every file, in one report, and when the jobs are due.
 
-use serde_json::json;
+use std::collections::BTreeMap;
 
-use super::context::{Context, report};
+use serde_json::{Value, json};
+
+use super::context::{Context, now, report};
+use super::dues::{self, Dues};
+use super::ls;
 use super::output::{self, Done, code, counted, note};
 use super::running;
-use crate::config::{self};
-use crate::job::{Problem, Severity};
+use crate::config::{self, Config, JobSet};
+use crate::job::{JobSpec, Problem, Severity};
+use crate::schedule::Schedule;
+use crate::store::JobSummary;
+
+/// With more jobs than this their due times are not printed: `next JOB` has them.
+const JOBS_WITH_TIMES_MAX: usize = 5;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -16,33 +25,83 @@ pub(super) struct Args {
 }
 
 pub(super) fn validate(context: &Context, args: &Args) -> Done {
-    let (mut problems, jobs, invalid) = match context.load() {
+    let (mut problems, loaded) = match context.load() {
         Ok((config, mut problems)) => {
             let set = config::load_jobs(&config);
             running::warn_if_stale(&config, &set);
             problems.extend(set.problems());
-            (problems, set.jobs.len(), set.invalid.len())
+            (problems, Some((config, set)))
         }
-        Err(problems) => (problems, 0, 0),
+        Err(problems) => (problems, None),
     };
     problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
     let errors = problems.iter().filter(|it| it.severity == Severity::Error).count();
+    let set = loaded.as_ref().map(|(_, set)| set);
+    let (jobs, invalid) = set.map_or((0, 0), |set| (set.jobs.len(), set.invalid.len()));
+    let next = loaded.as_ref().map(|(config, set)| Next::new(config, set));
     if args.json {
+        let next = next.map(|it| it.json()).unwrap_or_default();
         output::json(&json!({
-            "jobs": jobs, "invalid": invalid, "errors": errors, "problems": problems,
+            "jobs": jobs, "invalid": invalid, "errors": errors, "problems": problems, "next": next,
         }))?;
     } else {
-        print(&problems, jobs, invalid)?;
+        print(&problems, jobs, invalid, &next.map(|it| it.lines()).unwrap_or_default())?;
     }
     Ok(if errors == 0 { std::process::ExitCode::SUCCESS } else { code::USAGE.into() })
 }
 
-fn print(problems: &[Problem], jobs: usize, invalid: usize) -> Done {
+fn print(problems: &[Problem], jobs: usize, invalid: usize, next: &[String]) -> Done {
     if !problems.is_empty() {
         note(&report(problems));
     }
+    for line in next {
+        output::say(line)?;
+    }
     output::say(&format!("{} valid, {} invalid", counted(jobs, "job"), counted(invalid, "file")))?;
     output::say(&unheard(jobs))
+}
+
+/// When the jobs are due next, if they are few.
+struct Next<'a> {
+    config: &'a Config,
+    jobs: Vec<(&'a JobSpec, Schedule)>,
+}
+
+impl<'a> Next<'a> {
+    fn new(config: &'a Config, set: &'a JobSet) -> Self {
+        let few = set.jobs.len() <= JOBS_WITH_TIMES_MAX;
+        let specs = set.jobs.values().filter(|_| few).collect::<Vec<_>>();
+        // The history only tells where the grids of intervals are: without it they begin now.
+        let history = if specs.is_empty() { None } else { Context::history(config).ok().flatten() };
+        let known = history.and_then(|reader| reader.jobs().ok()).unwrap_or_default();
+        let known: BTreeMap<String, JobSummary> =
+            known.into_iter().map(|it| (it.job.clone(), it)).collect();
+        let scheduled =
+            |spec: &'a JobSpec| Some((spec, ls::schedule(spec, known.get(spec.id.as_str()))?));
+        Self { config, jobs: specs.into_iter().filter_map(scheduled).collect() }
+    }
+
+    fn dues<'b>(&'b self, schedule: &'b Schedule) -> Dues<'b> {
+        let zone = schedule.zone().unwrap_or(&self.config.timezone);
+        Dues::new(schedule, zone, now(), dues::USUAL)
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (spec, schedule) in &self.jobs {
+            let written = spec.schedule.as_ref().map_or("", |it| &it.text);
+            lines.push(format!("{}: {written}", spec.id));
+            lines.extend(self.dues(schedule).lines().iter().map(|line| format!("  {line}")));
+        }
+        lines
+    }
+
+    fn json(&self) -> serde_json::Map<String, Value> {
+        let one = |(spec, schedule): &(&JobSpec, Schedule)| {
+            (spec.id.to_string(), Value::from(self.dues(schedule).json()))
+        };
+        self.jobs.iter().map(one).collect()
+    }
 }
 
 /// How many jobs' failures reach nobody: as long as nothing is delivered, all of them.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::context::{Context, now};
+use super::next::instant;
 use super::output::{self, Done, length, local};
-use super::times::instant;
 use super::why_answer::{Answer, FileNow, Subject, Verdict};
 use crate::clock::to_millis;
 use crate::schedule::Zone;

@@ -109,7 +109,7 @@ impl<'a> Subject<'a> {
             None => (None, None),
         };
         let stored = match (reader, &memory) {
-            (Some(reader), Some(memory)) => stored_schedule(reader, config, memory)?,
+            (Some(reader), Some(memory)) => stored_schedule(name, reader, config, memory)?,
             _ => None,
         };
         let spec = jobs.jobs.values().find(|spec| spec.id.as_str() == name);
@@ -182,7 +182,7 @@ impl<'a> Subject<'a> {
             next_attempt_at: None,
             stand_in: None,
             definition: None,
-            due_before: schedule.and_then(|it| it.prev_at_or_before(before(around))),
+            due_before: at.and_then(|at| schedule?.prev_at_or_before(before(at))),
             due_after: schedule.and_then(|it| Some(it.next_after(around)?.at)),
             file: match self.rules.as_ref().map(|rules| rules.availability) {
                 Some(Availability::Invalid) => FileNow::Invalid,
@@ -317,12 +317,13 @@ impl<'a> Subject<'a> {
 
 /// The schedule of the last definition that could be used.
 fn stored_schedule(
+    name: &str,
     reader: &Reader,
     config: &Config,
     memory: &JobMemory,
 ) -> Result<Option<Schedule>, Failed> {
-    let Some(hash) = &memory.definition_hash else { return Ok(None) };
+    let (Some(hash), Ok(id)) = (&memory.definition_hash, name.parse()) else { return Ok(None) };
     let definition = reader.definition(hash)?;
-    let schedule = definition.and_then(|definition| config.stored_schedule(&definition));
+    let schedule = definition.and_then(|definition| config.stored_schedule(&id, &definition));
     Ok(schedule.map(|schedule| schedule.anchored(memory.anchor)))
 }

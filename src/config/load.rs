@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::calendars::{calendar_files, calendars};
 use super::providers::{Directory, directory};
 use super::sources::Sources;
 use super::table::CONFIG;
@@ -96,6 +97,8 @@ fn read(
         timezone: timezone?,
         scheduler: scheduler(root),
         lanes: lanes(root),
+        calendars: calendars(root, problems),
+        calendar_files: calendar_files(root).into_iter().map(|(_, path, _)| path).collect(),
         agent,
         directory,
         defaults,

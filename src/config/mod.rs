@@ -4,6 +4,7 @@
 //! job file never stops another job; a broken configuration stops everything, because nothing
 //! that it says can be trusted to be meant.
 
+mod calendars;
 mod jobs;
 mod load;
 mod providers;
@@ -15,8 +16,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::job::{Defaults, Environment, ModelRef, Problem, Surroundings, Unresolved};
-use crate::schedule::{Schedule, Zone, Zones};
+use crate::job::{Defaults, Environment, JobId, ModelRef, Problem, Surroundings, Unresolved};
+use crate::schedule::{DateRange, Schedule, Zone, Zones};
 use providers::{Directory, JobModels};
 
 pub use jobs::{JobSet, load_jobs};
@@ -41,10 +42,13 @@ pub struct Config {
     pub scheduler: Scheduler,
     /// The named lanes and their widths.
     pub lanes: BTreeMap<String, NonZeroUsize>,
+    /// The named calendars and their dates.
+    pub calendars: BTreeMap<String, Vec<DateRange>>,
     /// What holds for every turn.
     pub agent: AgentDefaults,
     /// Where secrets are looked up.
     pub environment: Environment,
+    calendar_files: Vec<PathBuf>,
     directory: Directory,
     defaults: Defaults,
     sources: Sources,
@@ -127,10 +131,13 @@ impl Config {
     /// The files beside the jobs' that a change of meaning can come from: a configuration that is
     /// not there yet is one of them.
     pub fn watched_files(&self) -> Vec<PathBuf> {
-        if self.files.is_empty() {
-            return vec![self.sources.absolute(std::path::Path::new("config.toml"))];
+        let mut files = self.files.clone();
+        if files.is_empty() {
+            files.push(self.sources.absolute(std::path::Path::new("config.toml")));
         }
-        self.files.clone()
+        files.extend(self.calendar_files.iter().cloned());
+        files.extend(Zones::host_files());
+        files
     }
 
     /// Reads the same files again.
@@ -139,8 +146,8 @@ impl Config {
     }
 
     /// The schedule of a definition that was stored, if it can still be understood.
-    pub fn stored_schedule(&self, definition: &str) -> Option<Schedule> {
-        self.with_surroundings(|around| crate::job::stored_schedule(definition, around))
+    pub fn stored_schedule(&self, id: &JobId, definition: &str) -> Option<Schedule> {
+        self.with_surroundings(|around| crate::job::stored_schedule(id, definition, around))
     }
 
     /// The limit of a job's run that writes none: min(60m, A when configured).
@@ -160,6 +167,7 @@ impl Config {
             lanes: &self.lanes,
             models: &models,
             environment: &self.environment,
+            calendars: &self.calendars,
             defaults: &self.defaults,
             run_ceiling: self.run_ceiling(),
         })

@@ -26,7 +26,7 @@ pub(crate) static CONFIG: &[Key] = &[
     key("gateway", Table(GATEWAY), "", Later, "JSON-RPC, event streams, dashboard."),
     key("targets", Map(&Any), "", Later, "Where replies and alerts can be sent."),
     key("security", Table(SECURITY), "{}", Now, "What is trusted."),
-    key("calendars", TextMap, "", Later, "Files of dates for `exclude`."),
+    key("calendars", TextMap, "{}", Now, "Files of dates or ranges, one a line, for `exclude`."),
     key("mcp", Table(MCP), "", Later, "MCP servers."),
     key("skills", Table(SKILLS), "", Later, "Where skills are."),
     key("harnesses", Map(&Any), "", Later, "Other programs that drive a turn."),

@@ -123,7 +123,8 @@ impl Dispatcher {
     pub fn wake(&self) -> Option<Timestamp> {
         match (self.phase, self.scheduling) {
             (Phase::Open, Scheduling::On) => self.planner.wake(),
-            (Phase::Draining | Phase::Stopping, _) | (_, Scheduling::Off) => None,
+            (Phase::Draining, _) => self.planner.backfill_wake(),
+            (Phase::Stopping, _) | (Phase::Open, Scheduling::Off) => None,
         }
     }
 
@@ -210,8 +211,12 @@ impl Dispatcher {
         if self.wake().is_none_or(|wake| wake > now.wall) && !self.looks_back(now) {
             return Vec::new();
         }
-        let acts = self.planner.look(Now { wall: to_millis(now.wall), ..now });
-        self.commands_of(acts, to_millis(now.wall))
+        let wall = to_millis(now.wall);
+        let acts = match self.scheduling {
+            Scheduling::On => self.planner.look(Now { wall, ..now }),
+            Scheduling::Off => self.planner.go_on_with_backfill(wall),
+        };
+        self.commands_of(acts, wall)
     }
 
     /// Whether the clock was set back, which the planner has to see although nothing is due.

@@ -103,7 +103,7 @@ impl Daemon {
         };
         let mut dispatcher =
             Dispatcher::new(Arc::clone(&clock), planner, specs, invalid, scheduling);
-        dispatcher.holds(config.state_dir.clone());
+        dispatcher.holds(&config);
         let next = dispatcher.upcoming().map(|(due, spec)| (spec.id.clone(), Some(due))).collect();
         store.note_next_due(next).await?;
         let executor = Executor {
@@ -214,7 +214,7 @@ async fn take_in(
     // not start.
     for name in jobs.invalid.keys() {
         let (Some(memory), Ok(id)) = (memories.get(name), name.parse::<JobId>()) else { continue };
-        if let Some(schedule) = last_schedule(store, config, memory)? {
+        if let Some(schedule) = last_schedule(store, config, &id, memory)? {
             let rules = Rules::idle(Some(schedule), Availability::Invalid);
             planner.adopt(&id, rules, memory.memory.clone(), now);
         }
@@ -239,9 +239,8 @@ async fn close_books(
         if !memory.was_there || holds(name, memory) {
             continue;
         }
-        let (Some(schedule), Ok(id)) = (last_schedule(store, config, memory)?, name.parse()) else {
-            continue;
-        };
+        let Ok(id) = name.parse::<JobId>() else { continue };
+        let Some(schedule) = last_schedule(store, config, &id, memory)? else { continue };
         let view = JobView {
             schedule: &schedule,
             rules: &Rules::idle(None, Availability::Retired),
@@ -269,10 +268,11 @@ fn spec_of<'a>(jobs: &'a JobSet, name: &str) -> Option<&'a JobSpec> {
 fn last_schedule(
     store: &Store,
     config: &Config,
+    id: &JobId,
     memory: &JobMemory,
 ) -> Result<Option<Schedule>, OpenError> {
     let Some(hash) = &memory.definition_hash else { return Ok(None) };
     let definition = store.reader()?.definition(hash)?;
-    let schedule = definition.and_then(|definition| config.stored_schedule(&definition));
+    let schedule = definition.and_then(|definition| config.stored_schedule(id, &definition));
     Ok(schedule.map(|schedule| schedule.anchored(memory.anchor)))
 }

@@ -17,8 +17,11 @@ pub(super) fn definition(node: &Node, read: &Read) -> Value {
             table.insert(key.to_owned(), value);
         }
     };
-    if let Some((_, zone)) = &read.schedule {
+    if let Some((spec, zone)) = &read.schedule {
         put("schedule", "timezone", zone.name().into());
+        // The dates themselves: another content of a calendar is another definition.
+        let excluded = spec.schedule.excluded().map(|range| range.to_string());
+        put("schedule", "exclude", excluded.collect());
     }
     put("agent", "model", read.agent.model.to_string().into());
     if let Prompt::File(path) = &read.agent.prompt {

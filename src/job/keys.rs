@@ -46,7 +46,7 @@ pub(crate) enum Kind {
     Words(&'static [&'static str]),
     Texts,
     TextMap,
-    /// One cron text; a list of them is for later.
+    /// One cron text, or a list of them.
     Cron,
     Table(&'static [Key]),
     /// Names of the writer's own choice, each with such a value.
@@ -131,7 +131,7 @@ impl Check<'_> {
                     self.value_of_list(item, keys, path);
                 }
             }
-            (Kind::Texts, Item::List(list)) => {
+            (Kind::Texts | Kind::Cron, Item::List(list)) => {
                 for item in list {
                     self.value(item, &Kind::Text, path);
                 }
@@ -199,10 +199,6 @@ fn refusal(node: &Node, kind: &Kind, path: &str) -> Option<Problem> {
             duration_refusal(text, *zero).map(|message| node.error(path, message))
         }
         (Kind::Words(words), Item::Text(text)) => word_refusal(node, words, text, path),
-        (Kind::Cron, Item::List(_)) => Some(
-            node.error(path, "a list of cron texts is not supported yet")
-                .with_help("write one cron text".to_owned()),
-        ),
         _ => Some(
             node.error(path, format!("expected {}, found {}", expected(kind), node.kind()))
                 .with_help(type_help(kind, node)),
@@ -241,7 +237,7 @@ fn expected(kind: &Kind) -> String {
         Kind::Words(words) => format!("one of {}", words.join(", ")),
         Kind::Texts => "a list of texts".to_owned(),
         Kind::TextMap => "a table of texts".to_owned(),
-        Kind::Cron => "a cron text".to_owned(),
+        Kind::Cron => "a cron text or a list of them".to_owned(),
         Kind::Table(_) | Kind::Map(_) => "a table".to_owned(),
         Kind::Tables(_) => "tables in [[double brackets]]".to_owned(),
         Kind::Any => "a value".to_owned(),

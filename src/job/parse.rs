@@ -17,7 +17,7 @@ use super::source::Source;
 use super::spec::{AgentSpec, EnvSpec, JobSpec, Limits, ModelRef, RetrySpec, RunTimeout};
 use super::table::JOB;
 use super::tree::{self, Item, Node};
-use crate::schedule::{Schedule, Zone, Zones};
+use crate::schedule::{DateRange, Schedule, Zone, Zones};
 
 /// What a job's words refer to: the configuration, as far as a job has to know it.
 #[derive(Clone, Copy)]
@@ -32,6 +32,8 @@ pub struct Surroundings<'a> {
     pub models: &'a dyn Models,
     /// Where secrets are looked up.
     pub environment: &'a Environment,
+    /// The named calendars and their dates.
+    pub calendars: &'a BTreeMap<String, Vec<DateRange>>,
     /// What jobs need not repeat.
     pub defaults: &'a Defaults,
     /// The limit of a run that writes none (semantics §2).
@@ -81,7 +83,8 @@ impl Defaults {
     /// What is wrong with the values in it, whichever job they come to stand in.
     pub(crate) fn problems(&self, around: &Surroundings<'_>) -> Vec<Problem> {
         let Some(node) = &self.0 else { return Vec::new() };
-        let mut reader = Reader { node, around, part: Part::Defaults, problems: Vec::new() };
+        let part = Part::Defaults;
+        let mut reader = Reader { node, around, part, seed: "", problems: Vec::new() };
         reader.everything();
         reader.problems
     }
@@ -126,7 +129,8 @@ pub fn parse(
     let unreadable = !problems.is_empty();
     check_keys(&mut own, &mut problems);
     let merged = around.defaults.under(own);
-    let mut reader = Reader { node: &merged, around, part: Part::Job, problems };
+    let seed = id.as_str();
+    let mut reader = Reader { node: &merged, around, part: Part::Job, seed, problems };
     // A file with a syntax error lacks what stands behind it; what is missing is not its fault.
     let read = if unreadable { None } else { reader.everything() };
     let mut problems = reader.problems;
@@ -139,14 +143,18 @@ pub fn parse(
 
 /// The schedule of a definition that was stored as JSON; `None` if there is none or it can no
 /// longer be understood.
-pub fn stored_schedule(definition: &str, around: &Surroundings<'_>) -> Option<Schedule> {
+pub fn stored_schedule(
+    id: &JobId,
+    definition: &str,
+    around: &Surroundings<'_>,
+) -> Option<Schedule> {
     let definition: serde_json::Value = serde_json::from_str(definition).ok()?;
     let table = serde_json::json!({ "schedule": definition.get("schedule")? });
     let text = toml::to_string(&table).ok()?;
     let source = Source::new(Path::new("definition"), &text);
     let mut problems = Vec::new();
     let node = tree::parse(&source, &mut problems);
-    let mut reader = Reader { node: &node, around, part: Part::Job, problems };
+    let mut reader = Reader { node: &node, around, part: Part::Job, seed: id.as_str(), problems };
     let (spec, _) = read_schedule::schedule(&mut reader)?;
     (!reader.problems.iter().any(Problem::is_error)).then_some(spec.schedule)
 }
@@ -200,6 +208,8 @@ pub(super) struct Reader<'a> {
     pub(super) node: &'a Node,
     pub(super) around: &'a Surroundings<'a>,
     pub(super) part: Part,
+    /// What spreads this job's starts: its id.
+    pub(super) seed: &'a str,
     pub(super) problems: Vec<Problem>,
 }
 

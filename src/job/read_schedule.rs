@@ -1,10 +1,16 @@
 //! `[schedule]`: when a job is due.
 
+use jiff::Timestamp;
+
+use super::keys::did_you_mean;
 use super::parse::{Part, Reader, with_sources};
 use super::problem::Problem;
 use super::spec::{Catchup, Overlap, ScheduleSpec};
 use super::tree::{Item, Node};
-use crate::schedule::{CronError, CronExpr, Fold, Gap, Schedule, Zone, parse_at};
+use crate::schedule::{
+    AtError, CRON_TEXTS_MAX, CronError, CronExpr, DateRange, Fold, Gap, Schedule, Zone, parse_at,
+    parse_end, parse_start,
+};
 
 const FORMS: [&str; 3] = ["cron", "every", "at"];
 
@@ -15,25 +21,16 @@ pub(super) fn schedule(reader: &mut Reader<'_>) -> Option<(ScheduleSpec, Zone)> 
         return None;
     }
     let zone = zone(reader, table);
-    let form = form(reader, table)?;
-    let place = table.get(form)?;
-    let text = place.as_text()?;
     // An unknown zone hides no mistake in the text: that is judged in UTC and then given up.
     let judged_in = zone.clone().unwrap_or_else(Zone::utc);
-    let (schedule, text) = match form {
-        "cron" => (cron(reader, table, place, text, &judged_in)?, text.trim().to_owned()),
-        "every" => {
-            let schedule = Schedule::every(table.duration("every")?, None);
-            (kept(reader, place, form, schedule)?, format!("every {}", text.trim()))
-        }
-        _ => {
-            let at = kept(reader, place, form, parse_at(text, &judged_in))?;
-            (Schedule::at(at), format!("at {}", text.trim()))
-        }
-    };
-    for warning in schedule.warnings() {
-        reader.warn(&format!("schedule.{form}"), warning);
-    }
+    let bounds = bounds(reader, table, &judged_in);
+    let exclude = exclude(reader, table);
+    let form = form(reader, table)?;
+    let start_at = bounds.and_then(|bounds| bounds.0);
+    let (schedule, text) = rule(reader, table, form, &judged_in, start_at)?;
+    let schedule = schedule.excluding(judged_in, exclude?);
+    let schedule = bounded(reader, table, form, schedule, bounds?)?;
+    let schedule = jittered(reader, table, schedule)?;
     let spec = ScheduleSpec {
         schedule,
         text,
@@ -90,23 +87,161 @@ fn form(reader: &mut Reader<'_>, table: &Node) -> Option<&'static str> {
     }
 }
 
+/// When it is due, and the text of that.
+fn rule(
+    reader: &mut Reader<'_>,
+    table: &Node,
+    form: &str,
+    zone: &Zone,
+    start_at: Option<Timestamp>,
+) -> Option<(Schedule, String)> {
+    let place = table.get(form)?;
+    if form == "cron" {
+        return cron(reader, table, place, zone);
+    }
+    let text = place.as_text()?;
+    if form == "every" {
+        let schedule = Schedule::every(table.duration("every")?, start_at);
+        return Some((kept(reader, place, form, schedule)?, format!("every {}", text.trim())));
+    }
+    let at = kept(reader, place, form, parse_at(text, zone))?;
+    Some((Schedule::at(at), format!("at {}", text.trim())))
+}
+
+/// One text or several. Each is checked, whatever is wrong with the others.
 fn cron(
     reader: &mut Reader<'_>,
     table: &Node,
     place: &Node,
-    text: &str,
     zone: &Zone,
-) -> Option<Schedule> {
+) -> Option<(Schedule, String)> {
+    let places = match &place.item {
+        Item::List(list) => list.as_slice(),
+        _ => std::slice::from_ref(place),
+    };
+    if places.is_empty() || places.len() > CRON_TEXTS_MAX {
+        let message =
+            format!("a list of cron texts has 1 to {CRON_TEXTS_MAX}, not {}", places.len());
+        reader.problems.push(place.error("schedule.cron", message));
+        return None;
+    }
+    let read = places.iter().map(|place| cron_text(reader, place)).collect::<Vec<_>>();
+    let exprs = read.into_iter().collect::<Option<Vec<_>>>()?;
+    let text = exprs.iter().map(CronExpr::as_str).collect::<Vec<_>>().join(" | ");
+    let gap = word(table, "dst_gap").unwrap_or(Gap::Shift);
+    let fold = word(table, "dst_overlap").unwrap_or(Fold::Once);
+    Some((Schedule::crons(exprs, zone.clone(), gap, fold), text))
+}
+
+fn cron_text(reader: &mut Reader<'_>, place: &Node) -> Option<CronExpr> {
+    let text = place.as_text()?;
     match CronExpr::parse(text) {
         Ok(expr) => {
-            let gap = word(table, "dst_gap").unwrap_or(Gap::Shift);
-            Some(Schedule::cron(expr, zone.clone(), gap, Fold::Once))
+            let warnings = expr.warnings().iter();
+            let warnings = warnings.map(|it| place.error("schedule.cron", it).as_warning());
+            reader.problems.extend(warnings);
+            Some(expr)
         }
         Err(error) => {
             reader.problems.push(cron_problem(place, text, error));
             None
         }
     }
+}
+
+type Bounds = (Option<Timestamp>, Option<Timestamp>);
+
+/// `start_at` and `end_at`; `None` if one of them is refused.
+fn bounds(reader: &mut Reader<'_>, table: &Node, zone: &Zone) -> Option<Bounds> {
+    let start = bound(reader, table, "start_at", |text| parse_start(text, zone));
+    let end = bound(reader, table, "end_at", |text| parse_end(text, zone));
+    let (start, end) = (start.ok()?, end.ok()?);
+    if start.zip(end).is_some_and(|(start, end)| end < start) {
+        reader.refuse("schedule.end_at", "`end_at` lies before `start_at`", None);
+        return None;
+    }
+    Some((start, end))
+}
+
+/// What has been reported already.
+struct Reported;
+
+fn bound(
+    reader: &mut Reader<'_>,
+    table: &Node,
+    key: &str,
+    parse: impl FnOnce(&str) -> Result<Timestamp, AtError>,
+) -> Result<Option<Timestamp>, Reported> {
+    let Some(place) = table.get(key) else { return Ok(None) };
+    let text = place.as_text().ok_or(Reported)?;
+    kept(reader, place, key, parse(text)).map(Some).ok_or(Reported)
+}
+
+/// The dates of `exclude`, calendars resolved; `None` if one of its items is refused.
+fn exclude(reader: &mut Reader<'_>, table: &Node) -> Option<Vec<DateRange>> {
+    let mut dates = Vec::new();
+    let Some(list) = table.get("exclude") else { return Some(dates) };
+    let Item::List(items) = &list.item else { return None };
+    let mut refused = false;
+    for item in items {
+        let text = item.as_text()?;
+        let looks_like_date = text.trim_start().starts_with(|first: char| first.is_ascii_digit());
+        match reader.around.calendars.get(text) {
+            Some(calendar) => dates.extend(calendar),
+            None if looks_like_date => match kept(reader, item, "exclude", text.parse()) {
+                Some(range) => dates.push(range),
+                None => refused = true,
+            },
+            None => {
+                reader.problems.push(unknown_calendar(reader, item, text));
+                refused = true;
+            }
+        }
+    }
+    (!refused).then_some(dates)
+}
+
+fn unknown_calendar(reader: &Reader<'_>, item: &Node, text: &str) -> Problem {
+    let known = reader.around.calendars.keys().map(String::as_str);
+    let help = did_you_mean(text, known).unwrap_or_else(|| {
+        "write a date, a range such as 2026-12-24..2027-01-02, or a name of [calendars]".to_owned()
+    });
+    item.error("schedule.exclude", format!("there is no calendar `{text}`")).with_help(help)
+}
+
+/// Cuts the schedule to its bounds. Bounds and exclusions that leave nothing are refused.
+fn bounded(
+    reader: &mut Reader<'_>,
+    table: &Node,
+    form: &str,
+    schedule: Schedule,
+    (start, end): Bounds,
+) -> Option<Schedule> {
+    let schedule = match start {
+        Some(start) => schedule.starting(start),
+        None => schedule,
+    };
+    let schedule = match end {
+        Some(end) => schedule.ending(end),
+        None => schedule,
+    };
+    if schedule.is_ever_due() {
+        return Some(schedule);
+    }
+    let written =
+        ["exclude", "end_at", "start_at"].into_iter().filter(|key| table.get(key).is_some());
+    let written: Vec<_> = written.collect();
+    let key = written.first().copied().unwrap_or(form);
+    let message =
+        format!("`{form}` can never fire: nothing of it is left by {}", written.join(", "));
+    reader.refuse(&format!("schedule.{key}"), message, None);
+    None
+}
+
+fn jittered(reader: &mut Reader<'_>, table: &Node, schedule: Schedule) -> Option<Schedule> {
+    let Some(max) = table.duration("jitter") else { return Some(schedule) };
+    let place = table.get("jitter")?;
+    kept(reader, place, "jitter", schedule.with_jitter(max, reader.seed))
 }
 
 /// Points into the text, at the column that the expression complains about.
@@ -130,13 +265,13 @@ fn cron_problem(place: &Node, text: &str, error: CronError) -> Problem {
 fn kept<T, E: std::error::Error>(
     reader: &mut Reader<'_>,
     place: &Node,
-    form: &str,
+    key: &str,
     result: Result<T, E>,
 ) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(error) => {
-            let key = format!("schedule.{form}");
+            let key = format!("schedule.{key}");
             reader.problems.push(place.error(&key, with_sources(&error)));
             None
         }

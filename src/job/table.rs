@@ -43,14 +43,20 @@ pub(crate) static JOB: &[Key] = &[
 ];
 
 static SCHEDULE: &[Key] = &[
-    key("cron", Cron, "", Now, "Five fields, six with leading seconds, or an @name."),
+    key(
+        "cron",
+        Cron,
+        "",
+        Now,
+        "Five fields, six with leading seconds, or an @name; or a list of these.",
+    ),
     key("every", TIME, "", Now, "An interval, kept across restarts."),
     key("at", Text, "", Now, "One instant, in `timezone` unless it carries an offset."),
     key("timezone", Text, "", Now, "IANA name; default: `timezone` of the configuration."),
-    key("jitter", TIME, "", Later, "A stable delay per job and slot."),
-    key("start_at", Text, "", Later, "Not due before this date."),
-    key("end_at", Text, "", Later, "Not due after this date."),
-    key("exclude", Texts, "[]", Only("[[]]"), "Dates, ranges or calendars without slots."),
+    key("jitter", TIME, "", Now, "A stable delay per job and slot, less than the period."),
+    key("start_at", Text, "", Now, "Not due before this date or time; the anchor of `every`."),
+    key("end_at", Text, "", Now, "Not due after this date or time."),
+    key("exclude", Texts, "[]", Now, "Dates, ranges or calendars on which nothing is due."),
     key(
         "dst_gap",
         Words(&["shift", "skip"]),
@@ -62,7 +68,7 @@ static SCHEDULE: &[Key] = &[
         "dst_overlap",
         Words(&["once", "twice"]),
         r#""once""#,
-        Only(r#"["once"]"#),
+        Now,
         "What happens to a local time that a clock change repeats.",
     ),
     key(

@@ -50,7 +50,7 @@ impl Planner {
     pub fn adopt(&mut self, id: &JobId, rules: Rules, memory: Memory, now: Timestamp) {
         match self.jobs.get_mut(id) {
             // It was gone and is back while a run of it still lives.
-            Some(track) => (track.rules, track.memory) = (rules, memory),
+            Some(track) => track.begin_again(rules, memory),
             None => drop(self.jobs.insert(id.clone(), Track::new(id.clone(), rules, memory))),
         }
         self.requeue(id, now);
@@ -118,6 +118,18 @@ impl Planner {
     /// Whether past slots still wait to be run.
     pub fn has_backfill(&self) -> bool {
         self.jobs.values().any(Track::has_backfill)
+    }
+
+    /// When a past slot is tried again.
+    pub fn backfill_wake(&self) -> Option<Timestamp> {
+        self.jobs.values().filter_map(Track::backfill_retry).min()
+    }
+
+    /// Goes on with past slots, and decides nothing that is due.
+    pub fn go_on_with_backfill(&mut self, now: Timestamp) -> Vec<Act> {
+        let ids = &mut self.ids;
+        let past = self.jobs.values_mut().filter(|track| track.has_backfill());
+        past.flat_map(|track| track.go_on(ids, now)).collect()
     }
 
     /// When each job is due next, soonest first.
@@ -336,3 +348,7 @@ enum Sight {
     /// It shows an earlier time than before.
     SetBack,
 }
+
+#[cfg(test)]
+#[path = "tests/planner.rs"]
+mod tests;

@@ -1,6 +1,6 @@
-//! `at = "…"`: one instant, with an offset or as a local time of a zone.
+//! `at = "…"`, and the bounds: one instant, with an offset or as a local time of a zone.
 
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime};
 use jiff::tz::AmbiguousOffset;
 use jiff::{SignedDuration, Timestamp};
 
@@ -66,6 +66,37 @@ pub fn parse_at(text: &str, zone: &Zone) -> Result<Timestamp, AtError> {
     instant.map(to_millis).map_err(|source| malformed(Some(source)))
 }
 
+/// Reads the first instant of a schedule: as [`parse_at`], or a date, which stands for its first
+/// instant in `zone`.
+pub fn parse_start(text: &str, zone: &Zone) -> Result<Timestamp, AtError> {
+    match parse_at(text, zone) {
+        Err(AtError::DateOnly { text }) => parse_at(&format!("{text}T00:00"), zone),
+        result => result,
+    }
+}
+
+/// Reads the last instant of a schedule: as [`parse_at`], or a date, which stands for its last
+/// instant in `zone`, so that the whole day belongs to the schedule.
+pub fn parse_end(text: &str, zone: &Zone) -> Result<Timestamp, AtError> {
+    let text = match parse_at(text, zone) {
+        Err(AtError::DateOnly { text }) => text,
+        result => return result,
+    };
+    let date: Option<Date> = text.parse().ok();
+    let Some(beyond) = date.and_then(|date| date.tomorrow().ok()) else {
+        return Ok(Timestamp::MAX);
+    };
+    let beyond = beyond.at(0, 0, 0, 0);
+    let next = match zone.rules().to_ambiguous_timestamp(beyond).offset() {
+        // Where the clock is put back across midnight, the day ends at the second one.
+        AmbiguousOffset::Fold { after, .. } => after.to_timestamp(beyond),
+        _ => first_instant(zone, beyond),
+    };
+    let malformed = |source| AtError::Malformed { text, source: Some(source) };
+    let next = to_millis(next.map_err(malformed)?);
+    Ok(next.checked_sub(SignedDuration::from_millis(1)).unwrap_or(next))
+}
+
 fn first_instant(zone: &Zone, local: DateTime) -> Result<Timestamp, jiff::Error> {
     let rules = zone.rules();
     match rules.to_ambiguous_timestamp(local).offset() {
@@ -107,6 +138,29 @@ mod tests {
         ] {
             assert_eq!(parsed(text, zone).as_deref(), Ok(expected), "{text} {zone}");
         }
+    }
+
+    #[test]
+    fn a_bound_may_be_a_date_whose_whole_day_belongs_to_it() {
+        let zones = Zones::open(ZoneChoice::Bundled).unwrap();
+        for (text, zone, start, end) in [
+            ("2026-12-01", "Europe/Berlin", "2026-11-30T23:00:00Z", "2026-12-01T22:59:59.999Z"),
+            ("2026-12-01T09:00", "Europe/Berlin", "2026-12-01T08:00:00Z", "2026-12-01T08:00:00Z"),
+            ("2026-12-01T09:00Z", "Europe/Berlin", "2026-12-01T09:00:00Z", "2026-12-01T09:00:00Z"),
+            // No midnight: the day begins at 01:00.
+            ("2026-09-06", "America/Santiago", "2026-09-06T04:00:00Z", "2026-09-07T02:59:59.999Z"),
+            ("2026-09-05", "America/Santiago", "2026-09-05T04:00:00Z", "2026-09-06T03:59:59.999Z"),
+            // The clock went back from 00:01 to 23:01.
+            ("2006-10-28", "America/St_Johns", "2006-10-28T02:30:00Z", "2006-10-29T03:29:59.999Z"),
+        ] {
+            let zone = zones.get(zone).unwrap();
+            let shown = |instant: Result<Timestamp, AtError>| instant.unwrap().to_string();
+            assert_eq!(shown(parse_start(text, &zone)), start, "{text}");
+            assert_eq!(shown(parse_end(text, &zone)), end, "{text}");
+        }
+        assert!(parse_start("2026-02-30", &Zone::utc()).is_err());
+        assert!(parse_end("soon", &Zone::utc()).is_err());
+        assert!(parse_end("9999-12-31", &Zone::utc()).is_ok());
     }
 
     #[test]

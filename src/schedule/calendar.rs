@@ -10,6 +10,7 @@
 use chrono::{DateTime as ChronoTime, Datelike as _, NaiveDate, Timelike as _, Utc};
 use jiff::civil::{Date, DateTime};
 
+use super::day_rule::DayRule;
 use super::field::Field;
 use super::unit::{Unit, WEEKDAYS};
 
@@ -38,8 +39,11 @@ pub(super) struct Calendar {
     days_of_month: u64,
     months: u64,
     days_of_week: u64,
+    /// Days that depend on their month, beside `days_of_month` and `days_of_week`.
+    rules_of_month: Vec<DayRule>,
+    rules_of_week: Vec<DayRule>,
     join: DayJoin,
-    /// One expression, or two whose union counts.
+    /// Expressions whose union counts; with rules it holds days too many, which are passed over.
     engines: Vec<cron::Schedule>,
 }
 
@@ -57,19 +61,49 @@ impl Calendar {
             days_of_month,
             months,
             days_of_week,
+            rules_of_month: fields[3].rules.clone(),
+            rules_of_week: fields[5].rules.clone(),
             join,
             engines: Vec::new(),
         };
-        let every_day = (Unit::DayOfMonth.full(), Unit::DayOfWeek.full());
-        if set.join == DayJoin::Either {
-            set.engines.push(set.engine(every_day.0, days_of_week));
-            if set.some_month_has_the_day() {
-                set.engines.push(set.engine(days_of_month, every_day.1));
+        set.engines = set.day_pairs().map(|(days, weekdays)| set.engine(days, weekdays)).collect();
+        (!set.engines.is_empty() && set.names_some_date()).then_some(set)
+    }
+
+    /// Pairs of days of month and weekdays that together hold every day of the set.
+    fn day_pairs(&self) -> impl Iterator<Item = (u64, u64)> {
+        let (every_day, every_weekday) = (Unit::DayOfMonth.full(), Unit::DayOfWeek.full());
+        let of_rules =
+            |rules: &[DayRule]| rules.iter().map(|it| it.candidates()).collect::<Vec<_>>();
+        let mut of_month = of_rules(&self.rules_of_month);
+        of_month.push((self.days_of_month, every_weekday));
+        let mut of_week = of_rules(&self.rules_of_week);
+        of_week.push((every_day, self.days_of_week));
+        let pairs = match self.join {
+            DayJoin::Either => of_month.into_iter().chain(of_week).collect(),
+            DayJoin::Both => {
+                let with_each = |&(days, weekdays): &(u64, u64)| {
+                    let of_week = of_week.iter();
+                    of_week
+                        .map(move |other| (days & other.0, weekdays & other.1))
+                        .collect::<Vec<_>>()
+                };
+                of_month.iter().flat_map(with_each).collect::<Vec<_>>()
             }
-        } else if set.some_month_has_the_day() {
-            set.engines.push(set.engine(days_of_month, days_of_week));
+        };
+        pairs.into_iter().filter(|(days, weekdays)| *weekdays != 0 && self.some_month_has(*days))
+    }
+
+    /// Whether any year has a day of the set. Only rules can make that a question that the
+    /// lengths of the months do not answer.
+    fn names_some_date(&self) -> bool {
+        if self.rules_of_month.is_empty() && self.rules_of_week.is_empty() {
+            return true;
         }
-        (!set.engines.is_empty()).then_some(set)
+        // Twenty-eight years without a skipped leap year show every shape of a year.
+        let first = Date::constant(1972, 1, 1);
+        let mut days = first.series(jiff::Span::new().days(1)).take_while(|day| day.year() < 2000);
+        days.any(|date| self.has_day(date))
     }
 
     /// How the day fields combine.
@@ -77,10 +111,15 @@ impl Calendar {
         self.join
     }
 
-    /// Whether a chosen month, in a leap year, is long enough for a chosen day. Every date falls
-    /// on every weekday in some year, so weekdays make nothing impossible.
+    /// Whether the day of month field alone can be met.
     pub(super) fn some_month_has_the_day(&self) -> bool {
-        let first_day = self.days_of_month.trailing_zeros();
+        !self.rules_of_month.is_empty() || self.some_month_has(self.days_of_month)
+    }
+
+    /// Whether a chosen month, in a leap year, is long enough for one of these days. Every date
+    /// falls on every weekday in some year, so weekdays make nothing impossible.
+    fn some_month_has(&self, days_of_month: u64) -> bool {
+        let first_day = days_of_month.trailing_zeros();
         (1..=12).any(|month| {
             let length = match month {
                 2 => 29,
@@ -106,12 +145,30 @@ impl Calendar {
 
     /// The earliest member at or after `from`.
     pub(super) fn first_from(&self, from: DateTime) -> Option<DateTime> {
-        self.engines.iter().filter_map(|engine| first_in(engine, from)).min()
+        let last_year = from.year().saturating_add(SEARCH_YEARS_MAX);
+        let mut from = from;
+        loop {
+            let found = self.engines.iter().filter_map(|engine| first_in(engine, from)).min()?;
+            if self.has_day(found.date()) {
+                return Some(found);
+            }
+            let tomorrow = found.date().tomorrow().ok()?;
+            from = (tomorrow.year() <= last_year).then(|| tomorrow.at(0, 0, 0, 0))?;
+        }
     }
 
     /// The latest member at or before `until`.
     pub(super) fn last_until(&self, until: DateTime) -> Option<DateTime> {
-        self.engines.iter().filter_map(|engine| last_in(engine, until)).max()
+        let first_year = until.year().saturating_sub(SEARCH_YEARS_MAX);
+        let mut until = until;
+        loop {
+            let found = self.engines.iter().filter_map(|engine| last_in(engine, until)).max()?;
+            if self.has_day(found.date()) {
+                return Some(found);
+            }
+            let yesterday = found.date().yesterday().ok()?;
+            until = (yesterday.year() >= first_year).then(|| yesterday.at(23, 59, 59, 0))?;
+        }
     }
 
     /// Whether `local` (whole seconds) is a member.
@@ -152,9 +209,21 @@ impl Calendar {
         members
     }
 
-    fn has_day(&self, date: Date) -> bool {
-        let of_month = has(self.days_of_month, date.day());
-        let of_week = has(self.days_of_week, date.weekday().to_sunday_zero_offset());
+    /// Whether any time of this hour is a member of a matching day.
+    pub(super) fn has_hour(&self, hour: i8) -> bool {
+        has(self.hours, hour)
+    }
+
+    /// The seconds of this minute that are members of a matching day.
+    pub(super) fn seconds_of(&self, hour: i8, minute: i8) -> u64 {
+        if has(self.hours, hour) && has(self.minutes, minute) { self.seconds } else { 0 }
+    }
+
+    pub(super) fn has_day(&self, date: Date) -> bool {
+        let one_of = |rules: &[DayRule]| rules.iter().any(|rule| rule.has(date));
+        let of_month = has(self.days_of_month, date.day()) || one_of(&self.rules_of_month);
+        let of_week = has(self.days_of_week, date.weekday().to_sunday_zero_offset())
+            || one_of(&self.rules_of_week);
         let day = match self.join {
             DayJoin::Both => of_month && of_week,
             DayJoin::Either => of_month || of_week,
@@ -167,7 +236,7 @@ const fn has(bits: u64, value: i8) -> bool {
     bits & (1 << value) != 0
 }
 
-const fn ones(bits: u64) -> u64 {
+pub(super) const fn ones(bits: u64) -> u64 {
     bits.count_ones() as u64
 }
 

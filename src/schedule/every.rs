@@ -39,7 +39,8 @@ enum Anchor {
     Open,
     /// Written by a person: itself the first due instant.
     Written(Timestamp),
-    /// When the job was first seen: first due one interval later.
+    /// When the job was first seen. The grid goes on to both sides of it: a clock that was wrong
+    /// then and is put back finds its instants too.
     FirstSeen(Timestamp),
 }
 
@@ -76,7 +77,7 @@ impl Grid {
         match self.anchor {
             Anchor::Open => None,
             Anchor::Written(at) => Some((at.as_millisecond(), 0)),
-            Anchor::FirstSeen(at) => Some((at.as_millisecond(), 1)),
+            Anchor::FirstSeen(at) => Some((at.as_millisecond(), i64::MIN)),
         }
     }
 
@@ -103,7 +104,7 @@ impl Grid {
 
     pub(super) fn count_between(&self, after: Timestamp, up_to: Timestamp) -> u64 {
         let Some((anchor_ms, first)) = self.base() else { return 0 };
-        let before_first = first - 1;
+        let before_first = first.saturating_sub(1);
         let last = self.step(anchor_ms, up_to).max(before_first);
         let skipped = self.step(anchor_ms, after).max(before_first);
         u64::try_from(last - skipped).unwrap_or(0)
@@ -125,18 +126,27 @@ mod tests {
     }
 
     #[test]
-    fn a_first_seen_job_is_due_one_interval_later() {
+    fn a_first_seen_grid_goes_on_to_both_sides() {
         let open = Grid::new(Duration::from_hours(6), None).unwrap();
         assert_eq!(open.next_after(at("2026-01-01T00:00:00Z")), None);
         let grid = open.anchored(at("2026-01-01T00:00:30.5Z"));
         let due = at("2026-01-01T06:00:30.5Z");
-        assert_eq!(grid.next_after(at("2020-01-01T00:00:00Z")), Some(due));
+        assert_eq!(grid.next_after(at("2026-01-01T00:00:30.5Z")), Some(due));
         assert_eq!(grid.next_after(at("2026-01-01T06:00:30.499Z")), Some(due));
         assert_eq!(grid.next_after(due), Some(at("2026-01-01T12:00:30.5Z")));
-        assert_eq!(grid.prev_at_or_before(at("2026-01-01T06:00:30.499Z")), None);
+        assert_eq!(grid.next_after(at("2025-12-31T23:00:00Z")), Some(at("2026-01-01T00:00:30.5Z")));
+        assert_eq!(
+            grid.prev_at_or_before(at("2026-01-01T00:00:30.499Z")),
+            Some(at("2025-12-31T18:00:30.5Z"))
+        );
         assert_eq!(grid.prev_at_or_before(due), Some(due));
-        assert_eq!(grid.count_between(at("2020-01-01T00:00:00Z"), at("2026-01-02T00:00:30.5Z")), 4);
+        assert_eq!(
+            grid.count_between(at("2025-12-31T00:00:30.5Z"), at("2026-01-02T00:00:30.5Z")),
+            8
+        );
         assert_eq!(grid.count_between(due, due), 0);
+        assert_eq!(grid.next_after(Timestamp::MAX), None);
+        assert_eq!(grid.count_between(Timestamp::MAX, Timestamp::MIN), 0);
         let moved = grid.anchored(at("2026-05-01T00:00:00Z"));
         assert_eq!(moved.next_after(due), grid.next_after(due), "a grid is anchored once");
     }

@@ -275,8 +275,8 @@ mod tests {
             ("0 0 * * 1,", 11, "day of week"),
             ("61 0 0 * * *", 1, "second"),
             ("0 61 0 * * *", 3, "minute"),
-            ("0 0 1W * *", 5, "day of month"),
-            ("0 0 * * 5#5", 9, "day of week"),
+            ("0 0 1,32W * *", 7, "day of month"),
+            ("0 0 * * 5#6", 9, "day of week"),
         ] {
             let (at, name, _) = refused(text);
             assert_eq!((at, name), (column, Some(field)), "{text}");
@@ -285,12 +285,29 @@ mod tests {
 
     #[test]
     fn dates_that_do_not_exist_are_refused() {
-        for text in ["0 0 30 2 *", "0 0 31 4 *", "0 0 31 2,4,6 *", "0 0 0 30-31 2 */2"] {
+        for text in [
+            "0 0 30 2 *",
+            "0 0 31 4 *",
+            "0 0 31 2,4,6 *",
+            "0 0 0 30-31 2 */2",
+            "0 0 L-29 2 *",
+            "0 0 31W 2,4 *",
+            "0 0 */20 4 5#2",
+        ] {
             let error = CronExpr::parse(text).unwrap_err();
             assert!(error.message.contains("can never fire"), "{}", error.message);
             assert_eq!(error.field, Some("day of month"));
         }
-        for text in ["0 0 29 2 *", "0 0 31 4,5 *", "0 0 31 4 1", "0 0 */28 2 MON"] {
+        for text in [
+            "0 0 29 2 *",
+            "0 0 31 4,5 *",
+            "0 0 31 4 1",
+            "0 0 */28 2 MON",
+            "0 0 L-28 2 *",
+            "0 0 29W 2 *",
+            "0 0 * 2 5#5",
+            "0 0 31W 4 1",
+        ] {
             CronExpr::parse(text).unwrap();
         }
     }

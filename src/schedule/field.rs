@@ -4,14 +4,20 @@
 //! misunderstanding that shows itself as a job which never runs, so it is refused here, with the
 //! column of the item. Text that reaches this file is ASCII, so a byte is a column.
 
+use super::day_rule::DayRule;
 use super::expr::CronError;
-use super::unit::{Piece, Unit, WEEKDAYS, span_bits};
+use super::unit::{Piece, Unit, span_bits};
+
+/// More days of their own kind than this are a list of numbers.
+const RULES_MAX: usize = 8;
 
 /// The values of one field.
 #[derive(Debug, Clone)]
 pub(super) struct Field {
     /// Bit n is value n; Sunday is bit 0.
     pub bits: u64,
+    /// Days that depend on their month, beside those of `bits`.
+    pub rules: Vec<DayRule>,
     /// Whether the text starts with `*`, which changes what the expression means.
     pub starred: bool,
     /// A step that does not come out even, in words.
@@ -21,14 +27,24 @@ pub(super) struct Field {
 impl Field {
     pub(super) fn parse(unit: Unit, piece: Piece<'_>) -> Result<Self, CronError> {
         let mut bits = 0;
+        let mut rules = Vec::new();
         for item in piece.split(',') {
-            bits |= parse_item(unit, item)?;
+            match DayRule::parse(unit, item)? {
+                None => bits |= parse_item(unit, item)?,
+                Some(rule) if rules.len() < RULES_MAX => rules.push(rule),
+                Some(_) => {
+                    let name = unit.name();
+                    let message = format!("the {name} field has more than {RULES_MAX} such days");
+                    return Err(item.refused(unit, message, None));
+                }
+            }
         }
         if unit == Unit::DayOfWeek {
             bits = (bits | (bits >> 7)) & unit.full();
         }
         let starred = piece.text.starts_with('*');
-        Ok(Self { bits, starred, uneven: uneven_step(unit, piece.text, bits) })
+        let uneven = if rules.is_empty() { uneven_step(unit, piece.text, bits) } else { None };
+        Ok(Self { bits, rules, starred, uneven })
     }
 }
 
@@ -37,7 +53,10 @@ fn parse_item(unit: Unit, item: Piece<'_>) -> Result<u64, CronError> {
         let message = format!("an item of the {} list is empty", unit.name());
         return Err(item.refused(unit, message, Some("remove the stray comma".to_owned())));
     }
-    refuse_dialects(unit, item)?;
+    if item.text.contains('?') {
+        let message = format!("`?` is not supported yet in the {} field", unit.name());
+        return Err(item.refused(unit, message, Some("write `*`".to_owned())));
+    }
     let Some((base, step)) = item.split_once('/') else {
         let (from, to) = parse_base(unit, item)?.bounds(unit, OpenEnd::Single);
         return Ok(span_bits(from, to, 1));
@@ -134,32 +153,6 @@ fn parse_step(unit: Unit, piece: Piece<'_>, width: u32) -> Result<u32, CronError
     }
 }
 
-/// Forms that other dialects have and this one does not, refused by name: taken as plain numbers
-/// they would fire on the wrong days.
-fn refuse_dialects(unit: Unit, item: Piece<'_>) -> Result<(), CronError> {
-    let text = item.text.to_ascii_uppercase();
-    let is_name = unit.names().contains(&text.as_str());
-    let digits_before = |end: char| {
-        text.strip_suffix(end).is_some_and(|rest| {
-            rest.bytes().all(|byte| byte.is_ascii_digit()) || WEEKDAYS.contains(&rest)
-        })
-    };
-    let form = if text.contains('?') {
-        "`?`"
-    } else if text.contains('#') {
-        "`#` (the n-th weekday of a month)"
-    } else if text == "LW" || (!is_name && digits_before('W')) {
-        "`W` (the nearest weekday)"
-    } else if !is_name && (digits_before('L') || text.starts_with("L-")) {
-        "`L` (the last one of a month)"
-    } else {
-        return Ok(());
-    };
-    let message = format!("{form} is not supported yet in the {} field", unit.name());
-    let help = (form == "`?`").then(|| "write `*`".to_owned());
-    Err(item.refused(unit, message, help))
-}
-
 /// A step from the field's start on that meets its start again after another distance.
 fn uneven_step(unit: Unit, text: &str, bits: u64) -> Option<String> {
     let (base, step) = text.split_once('/')?;
@@ -249,22 +242,21 @@ mod tests {
     }
 
     #[test]
-    fn other_dialects_are_refused_by_name() {
-        for (unit, text, form) in [
-            (Unit::DayOfMonth, "?", "`?`"),
-            (Unit::DayOfMonth, "L", "`L`"),
-            (Unit::DayOfMonth, "L-3", "`L`"),
-            (Unit::DayOfMonth, "LW", "`W`"),
-            (Unit::DayOfMonth, "1W", "`W`"),
-            (Unit::DayOfWeek, "5L", "`L`"),
-            (Unit::DayOfWeek, "friL", "`L`"),
-            (Unit::DayOfWeek, "5#5", "`#`"),
-            (Unit::DayOfWeek, "MON#1", "`#`"),
+    fn days_that_depend_on_their_month_stand_beside_plain_ones() {
+        let field = |unit, text| Field::parse(unit, Piece { text, column: 1 });
+        let listed = field(Unit::DayOfMonth, "1,15W,L").unwrap();
+        let rules = [DayRule::NearestWorkday(15), DayRule::BeforeLast(0)];
+        assert_eq!((listed.bits, listed.rules), (1 << 1, rules.to_vec()));
+        for (unit, text, column, part) in [
+            (Unit::DayOfMonth, "?", 1, "`?` is not supported yet"),
+            (Unit::DayOfMonth, "1,5L", 3, "`L` (the last one of a month) is not supported yet"),
+            (Unit::DayOfMonth, "1-L", 3, "`L` is not a value"),
+            (Unit::DayOfMonth, "L/2", 1, "`L` is not a value"),
+            (Unit::DayOfWeek, "5#1,5#2,5#3,5#4,5#5,1L,2L,3L,4L", 30, "more than 8 such days"),
         ] {
-            let (column, message) = values(unit, text).unwrap_err();
-            assert!(message.starts_with(form), "{text}: {message}");
-            assert!(message.contains("not supported yet"), "{text}: {message}");
-            assert_eq!(column, 1);
+            let error = field(unit, text).expect_err(text);
+            assert_eq!(error.column, column, "{text}");
+            assert!(error.message.contains(part), "{text}: {}", error.message);
         }
     }
 

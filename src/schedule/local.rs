@@ -40,18 +40,18 @@ words! {
     }
 }
 
-/// An expression in a zone.
-#[derive(Debug, Clone)]
-pub(super) struct LocalCron {
-    pub expr: CronExpr,
-    pub zone: Zone,
+/// One expression in a zone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LocalCron<'a> {
+    pub expr: &'a CronExpr,
+    pub zone: &'a Zone,
     pub gap: Gap,
     pub fold: Fold,
 }
 
-impl LocalCron {
+impl LocalCron<'_> {
     pub(super) fn next_after(&self, after: Timestamp) -> Option<Due> {
-        let mut stretch = Stretch::at(&self.zone, after);
+        let mut stretch = Stretch::at(self.zone, after);
         let mut from = stretch.local(after).checked_add(SECOND).ok()?;
         for _ in 0..STRETCHES_MAX {
             from = from.max(self.first_local(&stretch).unwrap_or(from));
@@ -59,7 +59,7 @@ impl LocalCron {
             if stretch.local_end().is_none_or(|end| local < end) {
                 return self.due(&stretch, local);
             }
-            stretch = Stretch::at(&self.zone, stretch.until?);
+            stretch = Stretch::at(self.zone, stretch.until?);
             let start = stretch.start?;
             if let Some(local) = self.jumped_over(&start) {
                 let note = Some(DstNote::ShiftedFromGap { local });
@@ -71,7 +71,7 @@ impl LocalCron {
     }
 
     pub(super) fn prev_at_or_before(&self, at: Timestamp) -> Option<Timestamp> {
-        let mut stretch = Stretch::at(&self.zone, at);
+        let mut stretch = Stretch::at(self.zone, at);
         let mut until = stretch.local(at);
         for _ in 0..STRETCHES_MAX {
             let first = self.first_local(&stretch);
@@ -83,7 +83,7 @@ impl LocalCron {
             if self.jumped_over(&start).is_some() {
                 return Some(start.at);
             }
-            stretch = Stretch::at(&self.zone, start.at.checked_sub(SECOND).ok()?);
+            stretch = Stretch::at(self.zone, start.at.checked_sub(SECOND).ok()?);
             until = stretch.local_end()?.checked_sub(SECOND).ok()?;
         }
         None
@@ -95,7 +95,7 @@ impl LocalCron {
             return 0;
         }
         let mut count = 0;
-        let mut stretch = Stretch::at(&self.zone, after);
+        let mut stretch = Stretch::at(self.zone, after);
         let mut from = following_second(stretch.local(after));
         loop {
             from = from.max(self.first_local(&stretch).unwrap_or(from));
@@ -103,24 +103,29 @@ impl LocalCron {
             let until = end.unwrap_or_else(|| following_second(stretch.local(up_to)));
             count += self.expr.calendar().count(from, until);
             let Some(next) = stretch.until.filter(|until| *until <= up_to) else { return count };
-            stretch = Stretch::at(&self.zone, next);
+            stretch = Stretch::at(self.zone, next);
             let Some(start) = stretch.start else { return count };
             count += u64::from(self.shifted_alone(&start));
             from = start.local;
         }
     }
 
-    /// The first local time of a stretch that counts, if repeated ones do not.
-    fn first_local(&self, stretch: &Stretch) -> Option<DateTime> {
-        let start = stretch.start.as_ref()?;
+    /// Whether local times that the clock shows again count again.
+    pub(super) fn counts_again(&self) -> bool {
         match (self.expr.pace(), self.fold) {
-            (Pace::TimeOfDay, Fold::Once) => Some(start.local.max(start.unseen)),
-            (Pace::Elapsed, _) | (_, Fold::Twice) => Some(start.local),
+            (Pace::TimeOfDay, Fold::Once) => false,
+            (Pace::Elapsed, _) | (_, Fold::Twice) => true,
         }
     }
 
+    /// The first local time of a stretch that counts, if repeated ones do not.
+    fn first_local(&self, stretch: &Stretch) -> Option<DateTime> {
+        let start = stretch.start.as_ref()?;
+        Some(if self.counts_again() { start.local } else { start.unseen.max(start.local) })
+    }
+
     /// The first member that the change jumped over, if that makes the change itself due.
-    fn jumped_over(&self, start: &Start) -> Option<DateTime> {
+    pub(super) fn jumped_over(&self, start: &Start) -> Option<DateTime> {
         match (self.expr.pace(), self.gap) {
             (Pace::TimeOfDay, Gap::Shift) => {}
             (Pace::Elapsed, _) | (_, Gap::Skip) => return None,
@@ -154,6 +159,6 @@ impl LocalCron {
 }
 
 /// At the end of all time there is nothing more to count: the last second counts for itself.
-fn following_second(local: DateTime) -> DateTime {
+pub(super) fn following_second(local: DateTime) -> DateTime {
     local.checked_add(SECOND).unwrap_or(DateTime::MAX)
 }

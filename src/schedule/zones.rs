@@ -14,6 +14,9 @@ use super::zone::{Zone, ZoneError};
 /// Where hosts keep theirs; `$TZDIR` goes before these.
 const HOST_FOLDERS: &[&str] = &["/usr/share/zoneinfo", "/usr/lib/zoneinfo", "/etc/zoneinfo"];
 
+/// Where a host's says its version.
+const VERSION_FILES: [&str; 2] = ["tzdata.zi", "+VERSION"];
+
 /// Names are compared with every known one: no longer text can be one of them.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -44,10 +47,7 @@ pub struct Zones {
 impl Zones {
     /// Opens the chosen database; the host's is looked for in `$TZDIR` and the usual folders.
     pub fn open(choice: ZoneChoice) -> Result<Self, ZoneError> {
-        let own = std::env::var_os("TZDIR").filter(|folder| !folder.is_empty());
-        let folders = own.map(PathBuf::from).into_iter();
-        let folders: Vec<_> = folders.chain(HOST_FOLDERS.iter().map(PathBuf::from)).collect();
-        Self::open_from(choice, &folders)
+        Self::open_from(choice, &host_folders())
     }
 
     fn open_from(choice: ZoneChoice, folders: &[PathBuf]) -> Result<Self, ZoneError> {
@@ -60,6 +60,13 @@ impl Zones {
                 _ => Ok(Self::bundled()),
             },
         }
+    }
+
+    /// The files by which one can see that the host's database has changed.
+    pub fn host_files() -> Vec<PathBuf> {
+        let folders = host_folders();
+        let folder = folders.iter().find(|folder| folder.is_dir());
+        folder.into_iter().flat_map(|folder| VERSION_FILES.map(|file| folder.join(file))).collect()
     }
 
     fn bundled() -> Self {
@@ -134,6 +141,11 @@ impl Zones {
     }
 }
 
+fn host_folders() -> Vec<PathBuf> {
+    let own = std::env::var_os("TZDIR").filter(|folder| !folder.is_empty());
+    own.map(PathBuf::from).into_iter().chain(HOST_FOLDERS.iter().map(PathBuf::from)).collect()
+}
+
 /// Why a text that is in no database was probably written.
 fn form_that_is_no_name(name: &str) -> Option<&'static str> {
     let (head, digits) = match name.find(|c: char| c.is_ascii_digit()) {
@@ -162,9 +174,10 @@ fn is_zone_name(name: &str) -> bool {
 /// The host's version: the first line of `tzdata.zi` (`# version 2026f`), or the file `+VERSION`.
 fn host_version(folder: &Path) -> Option<String> {
     let first_line = |file: &str| first_line_of(&folder.join(file));
-    let version = first_line("tzdata.zi")
+    let [source, plain] = VERSION_FILES;
+    let version = first_line(source)
         .and_then(|line| line.strip_prefix("# version ").map(str::to_owned))
-        .or_else(|| first_line("+VERSION"))?;
+        .or_else(|| first_line(plain))?;
     let version = version.trim();
     (!version.is_empty()).then(|| version.to_owned())
 }

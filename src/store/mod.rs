@@ -23,7 +23,7 @@ pub use error::StoreError;
 pub use jobs::{Definition, JobMemory, JobRow};
 pub use ledger::{NewRun, Receipt, Recorded, RunSlot};
 pub use query::{QueryLimits, Table};
-pub use read::{JobSummary, Reader, RunFilter, SlotFilter, SlotSummary};
+pub use read::{JobSummary, PastSlot, Reader, RunFilter, SlotFilter, SlotSummary};
 pub use read_slot::{JobStanding, SeenDefinition, SlotAttempt};
 pub use record::{AttemptRecord, RunRecord};
 pub use recover::{Ended, EndedRun, QueuedRun, Recovered};

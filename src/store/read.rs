@@ -54,6 +54,14 @@ pub struct JobSummary {
     pub consecutive_failures: i64,
     /// When its `every` grid began.
     pub every_anchor: Option<String>,
+    /// `active`, `paused`, `disabled`, `invalid` or `done`.
+    pub state: String,
+    /// Why it is held, if it is.
+    pub paused_reason: Option<String>,
+    /// When that ends by itself.
+    pub paused_until: Option<String>,
+    /// Nothing of it starts before this, after failures.
+    pub backoff_until: Option<String>,
 }
 
 /// A slot, with the contract's columns.
@@ -77,6 +85,30 @@ pub struct SlotSummary {
     pub decided_at: String,
     /// How late that was.
     pub late_ms: i64,
+}
+
+/// One instant that has passed, as the ledger knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PastSlot {
+    /// What was decided; `None`: it has no row.
+    pub decision: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// How many runs it has had.
+    pub runs: u32,
+    /// How many of them succeeded.
+    pub succeeded: u32,
+    /// How many of them are not over.
+    pub open_runs: u32,
+    /// How the last one ended, or where it is.
+    pub last_state: Option<String>,
+}
+
+impl PastSlot {
+    /// Whether one of its runs succeeded.
+    pub fn has_succeeded(&self) -> bool {
+        self.succeeded > 0
+    }
 }
 
 impl Reader {
@@ -221,6 +253,42 @@ impl Reader {
             .collect::<Result<_, _>>()?)
     }
 
+    /// What is known of one instant that has passed.
+    pub fn past_slot(&self, job: &str, due_at: Timestamp) -> Result<PastSlot, StoreError> {
+        let due_at = instant::text(due_at);
+        // Rows do not overlap, so only the last one that begins by then can hold it.
+        let row: Option<(String, Option<String>)> = self
+            .0
+            .prepare_cached(
+                "SELECT decision, reason FROM
+                     (SELECT * FROM slots WHERE job = ?1 AND due_at <= ?2
+                      ORDER BY due_at DESC LIMIT 1)
+                 WHERE due_until >= ?2",
+            )?
+            .query_row(params![job, due_at], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let (decision, reason) = row.unzip();
+        Ok(self
+            .0
+            .prepare_cached(
+                "SELECT count(*), coalesce(sum(state = 'succeeded'), 0),
+                        coalesce(sum(state IN ('queued', 'running')), 0),
+                        (SELECT state FROM runs WHERE job = ?1 AND due_at = ?2
+                         ORDER BY attempt DESC LIMIT 1)
+                 FROM runs WHERE job = ?1 AND due_at = ?2",
+            )?
+            .query_row(params![job, due_at], |row| {
+                Ok(PastSlot {
+                    decision,
+                    reason: reason.flatten(),
+                    runs: row.get(0)?,
+                    succeeded: row.get(1)?,
+                    open_runs: row.get(2)?,
+                    last_state: row.get(3)?,
+                })
+            })?)
+    }
+
     /// The number of a slot's next free attempt.
     pub fn next_attempt(&self, job: &str, due_at: Timestamp) -> Result<u32, StoreError> {
         Ok(self
@@ -238,7 +306,8 @@ impl Reader {
             .prepare(
                 "SELECT v.job, v.last_state, v.consecutive_failures, j.every_anchor,
                         (SELECT queued_at FROM runs r WHERE r.job = v.job
-                         ORDER BY r.queued_at DESC LIMIT 1)
+                         ORDER BY r.queued_at DESC LIMIT 1),
+                        v.state, v.paused_reason, v.paused_until, v.backoff_until
                  FROM v1_jobs v JOIN jobs j USING (job) WHERE v.removed_at IS NULL ORDER BY v.job",
             )?
             .query_map([], |row| {
@@ -248,6 +317,10 @@ impl Reader {
                     consecutive_failures: row.get(2)?,
                     every_anchor: row.get(3)?,
                     last_queued_at: row.get(4)?,
+                    state: row.get(5)?,
+                    paused_reason: row.get(6)?,
+                    paused_until: row.get(7)?,
+                    backoff_until: row.get(8)?,
                 })
             })?
             .collect::<Result<_, _>>()?)
@@ -263,6 +336,7 @@ fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         trigger: row.get("trigger")?,
         due_at: row.get("due_at")?,
         attempt: row.get("attempt")?,
+        slots: row.get("slots")?,
         state: row.get("state")?,
         queued_at: row.get("queued_at")?,
         started_at: row.get("started_at")?,

@@ -252,7 +252,12 @@ impl Dispatcher {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
             jobs: self.jobs.len(),
-            definitions: digest(self.jobs.values().map(|spec| &**spec)),
+            definitions: digest(
+                self.jobs
+                    .values()
+                    .map(|spec| &**spec)
+                    .filter(|spec| !self.invalid.contains_key(spec.id.as_str())),
+            ),
             invalid: self.invalid.clone(),
             last_good: kept.cloned().collect(),
             config_problem: self.reading.problem().map(str::to_owned),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{Dispatcher, answered};
 use crate::clock::{Now, to_millis};
-use crate::config::JobSet;
+use crate::config::{Config, JobSet};
 use crate::daemon::event::{Answer, Command, Files};
 use crate::daemon::protocol::{Reloaded, Reply};
 use crate::job::{JobId, JobSpec, Problem};
@@ -26,6 +26,8 @@ pub(super) struct Reading {
     problem: Option<String>,
     /// What may not change under a running process.
     state_dir: Option<PathBuf>,
+    /// The zone database in force: with another one every schedule is another.
+    zones: String,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -44,9 +46,10 @@ impl Reading {
 }
 
 impl Dispatcher {
-    /// Says which state folder the files must go on to name.
-    pub(in crate::daemon) fn holds(&mut self, state_dir: PathBuf) {
-        self.reading.state_dir = Some(state_dir);
+    /// Says which configuration is in force.
+    pub(in crate::daemon) fn holds(&mut self, config: &Config) {
+        self.reading.state_dir = Some(config.state_dir.clone());
+        self.reading.zones = zones_of(config);
     }
 
     pub(super) fn reload_wanted(&mut self, answer: Option<Answer>) -> Vec<Command> {
@@ -71,8 +74,10 @@ impl Dispatcher {
         // What was due under the old definitions is decided under them.
         let mut commands = self.look(now);
         let JobSet { jobs, invalid, .. } = &files.jobs;
+        let same_zones = files.config.as_ref().is_ok_and(|it| zones_of(it) == self.reading.zones);
         let is_same = |spec: &JobSpec| {
-            !self.invalid.contains_key(spec.id.as_str())
+            same_zones
+                && !self.invalid.contains_key(spec.id.as_str())
                 && self.jobs.get(&spec.id).is_some_and(|old| {
                     old.definition_hash == spec.definition_hash && old.file == spec.file
                 })
@@ -152,6 +157,7 @@ impl Dispatcher {
         told.invalid.clone_from(&self.invalid);
         commands.extend(self.commands_of(acts, wall));
         if let Ok(config) = files.config {
+            self.holds(&config);
             commands.push(Command::UseConfig(config));
         }
         self.reading.problem = None;
@@ -182,6 +188,10 @@ impl Dispatcher {
         let answers = std::mem::take(&mut self.reading.answers);
         answers.into_iter().map(|answer| answered(answer, reply.clone())).collect()
     }
+}
+
+fn zones_of(config: &Config) -> String {
+    format!("{} {}", config.zones.version(), config.zones.origin())
 }
 
 /// The jobs of a set of files, as the ledger keeps them.
