@@ -163,7 +163,7 @@ fn a_week_with_a_clock_change_keeps_the_local_time() {
     ] {
         let mut planner = planner(&[("a", rules(cron_in(text, dublin())))], from);
         let lanes = SimulatedLanes::default();
-        let results = simulate(&mut planner, at(from), at(until), &lanes, fast, 100);
+        let results = simulate(&mut planner, at(from), at(until), &lanes, fast, 100).results;
         let begun = begun(&results);
         assert_eq!(begun.iter().map(|it| &it.0[..]).collect::<Vec<_>>(), expected);
         assert!(begun.iter().all(|(due, attempt, at)| due == at && *attempt == 1));
@@ -203,7 +203,8 @@ fn a_storm_of_overdue_jobs_is_one_run_each_and_leaves_room_for_what_is_due() {
     // It was down until two minutes after the last slot.
     planner.look(now("2026-11-30T07:59:59Z"));
     let until = at("2026-11-30T14:04:59Z");
-    let results = simulate(&mut planner, at("2026-11-30T14:02:00Z"), until, &lanes, behave, 9999);
+    let results =
+        simulate(&mut planner, at("2026-11-30T14:02:00Z"), until, &lanes, behave, 9999).results;
     let begun: Vec<_> = results
         .iter()
         .filter_map(|it| match &it.what {
@@ -254,7 +255,7 @@ fn a_grid_survives_restarts_that_come_more_often_than_its_interval() {
         let mut planner = Planner::default();
         planner.adopt(&id("a"), rules(six_hours.clone()), memory.clone(), time(from));
         let lanes = SimulatedLanes::default();
-        let results = simulate(&mut planner, time(from), time(until), &lanes, fast, 100);
+        let results = simulate(&mut planner, time(from), time(until), &lanes, fast, 100).results;
         started.extend(begun(&results).into_iter().map(|it| it.2));
         memory.decided_until =
             memory.decided_until.max(six_hours.prev_at_or_before(time(until)).unwrap());
@@ -387,7 +388,7 @@ fn a_provider_that_fails_for_ever_is_asked_less_and_less_and_the_next_slot_waits
     let behave = |_: &JobId, _: &Start| fails_with(ErrorKind::RateLimit);
     let until = at("2026-11-30T08:21:00Z");
     let lanes = SimulatedLanes::default();
-    let results = simulate(&mut planner, at(EIGHT), until, &lanes, behave, 1000);
+    let results = simulate(&mut planner, at(EIGHT), until, &lanes, behave, 1000).results;
     let row = |due: &str, attempt, time: &str| {
         (format!("2026-11-30T{due}Z"), attempt, format!("2026-11-30T{time}Z"))
     };
@@ -422,7 +423,7 @@ fn one_blip_costs_a_daily_job_half_a_minute() {
     };
     let until = at("2026-12-01T12:00:00Z");
     let lanes = SimulatedLanes::default();
-    let results = simulate(&mut planner, at(EIGHT), until, &lanes, behave, 1000);
+    let results = simulate(&mut planner, at(EIGHT), until, &lanes, behave, 1000).results;
     let row = |due: &str, attempt, time: &str| (due.to_owned(), attempt, time.to_owned());
     let begun = begun(&results);
     assert_eq!(begun[0], row("2026-11-30T09:00:00Z", 1, "2026-11-30T09:00:00Z"));
@@ -437,7 +438,7 @@ fn ten_failed_slots_in_a_row_pause_the_job_once_and_a_providers_fault_never_does
     let held = |kind| {
         let mut planner = planner(&[("a", cron("0 */6 * * *"))], EIGHT);
         let behave = move |_: &JobId, _: &Start| fails_with(kind);
-        let results = simulate(&mut planner, at(EIGHT), until, &lanes, behave, 9999);
+        let results = simulate(&mut planner, at(EIGHT), until, &lanes, behave, 9999).results;
         let held: Vec<_> = results
             .iter()
             .filter_map(|it| match &it.what {
@@ -465,7 +466,7 @@ fn a_one_shot_runs_until_it_succeeds_or_stays_held_with_its_error() {
     let until = at("2026-12-30T12:00:00Z");
     let story = |behave: fn(&JobId, &Start) -> Behaviour| {
         let mut planner = planner(&[("a", once())], EIGHT);
-        let results = simulate(&mut planner, at(EIGHT), until, &lanes, behave, 9999);
+        let results = simulate(&mut planner, at(EIGHT), until, &lanes, behave, 9999).results;
         (begun(&results).len(), planner.pause_of(&id("a")).map(|it| it.cause))
     };
     assert_eq!(story(fast), (1, None));
