@@ -244,7 +244,7 @@ impl Dispatcher {
                         turn.notify_one();
                     }
                 }
-                Act::Rewind => commands.push(Command::Rewind(now)),
+                Act::Rewind(to) => commands.push(Command::Rewind(to)),
             }
         }
         commands

@@ -18,6 +18,10 @@ use crate::job::JobId;
 /// A clock that goes back by less is being adjusted, not set.
 const SET_BACK_MIN: SignedDuration = SignedDuration::from_secs(1);
 
+/// A clock that was set back is noticed within this, by whoever looks each second; what came due
+/// in between has come due.
+const NOTICED_WITHIN: SignedDuration = SignedDuration::from_secs(2);
+
 /// A clock that was set by more than this is worth a word in the log.
 const STEP_WORTH_A_WORD: SignedDuration = SignedDuration::from_hours(3);
 
@@ -153,7 +157,7 @@ impl Planner {
         let because = match self.observe(now) {
             Sight::SetBack => {
                 self.rewinding = true;
-                return vec![Act::Rewind];
+                return vec![Act::Rewind(now.wall - NOTICED_WITHIN)];
             }
             Sight::SetForward => Reason::ClockStep,
             Sight::Usual => Reason::Down,

@@ -195,7 +195,7 @@ impl<B: FnMut(&JobId, &Start) -> Behaviour> World<'_, B> {
             match act {
                 Act::Record(record) => self.record(*record),
                 Act::Replace(job) => self.cut(&job),
-                Act::Release(_) | Act::Rewind => {}
+                Act::Release(_) | Act::Rewind(_) => {}
             }
         }
     }

@@ -62,7 +62,7 @@ fn short(acts: &[Act]) -> Vec<String> {
         match act {
             Act::Replace(job) => words.push(format!("replace {job}")),
             Act::Release(_) => words.push("release".into()),
-            Act::Rewind => words.push("rewind".into()),
+            Act::Rewind(_) => words.push("rewind".into()),
             Act::Record(record) => {
                 words.extend(record.rows.iter().map(|row| {
                     let reason = row.reason.map(|it| format!(" {it}")).unwrap_or_default();
@@ -348,7 +348,7 @@ fn a_clock_that_is_set_back_repeats_no_slot_and_goes_on_at_the_first_one_without
     // Two minutes back: the ledger says that noon has its row.
     let back = Now { wall: at("2026-11-30T11:58:00Z"), ..now("2026-11-30T12:00:02Z") };
     assert!(planner.was_set_back(back));
-    assert_eq!(planner.look(back), [Act::Rewind]);
+    assert_eq!(short(&planner.look(back)), ["rewind"]);
     assert_eq!((planner.wake(), planner.look(back)), (None, vec![]), "until the ledger answers");
     let noon = (at("2026-11-30T12:00:00Z"), at("2026-11-30T12:00:00Z"));
     planner.rewound(Some([(id("a"), (back.wall, vec![noon]))].into()), back.wall);
@@ -364,7 +364,7 @@ fn a_clock_that_is_set_back_repeats_no_slot_and_goes_on_at_the_first_one_without
     assert_eq!(planner.wake(), Some(at("2026-11-30T12:01:00Z")));
     // The ledger could not say: then nothing is decided that may have been decided.
     let back = Now { wall: at("2026-11-30T11:00:00Z"), since_boot };
-    assert_eq!(planner.look(back), [Act::Rewind]);
+    assert_eq!(short(&planner.look(back)), ["rewind"]);
     planner.rewound(None, back.wall);
     assert_eq!(planner.wake(), Some(at("2026-11-30T12:01:00Z")));
 }
@@ -376,7 +376,7 @@ fn a_wait_after_failures_does_not_outlast_a_clock_that_was_set_back() {
     let failed = end(State::Failed, Some(ErrorKind::Auth), "2026-11-30T18:00:01Z");
     planner.ended(&id("a"), start_of(&acts).id, Some(&failed), at("2026-11-30T18:00:01Z"));
     let back = Now { wall: at("2026-11-30T10:00:00Z"), ..now("2026-11-30T18:00:02Z") };
-    assert_eq!(planner.look(back), [Act::Rewind]);
+    assert_eq!(short(&planner.look(back)), ["rewind"]);
     planner.rewound(Some([(id("a"), (back.wall, vec![]))].into()), back.wall);
     let next = Now { wall: at("2026-11-30T10:01:00Z"), ..back };
     assert_eq!(short(&planner.look(next))[0], "10:01:00Z started");
@@ -761,8 +761,8 @@ impl Ledger {
     fn keep(&mut self, acts: Vec<Act>) {
         for act in acts {
             match act {
-                Act::Rewind => {
-                    let ahead = self.rewind();
+                Act::Rewind(to) => {
+                    let ahead = self.rewind(to);
                     let rewound = [(id("a"), (self.decided_until, ahead))].into();
                     self.planner.rewound(Some(rewound), self.wall);
                     self.look();
@@ -804,9 +804,8 @@ impl Ledger {
     }
 
     /// As the store does it.
-    fn rewind(&mut self) -> Vec<(Timestamp, Timestamp)> {
-        self.earliest = self.earliest.min(self.wall);
-        let now = self.wall;
+    fn rewind(&mut self, now: Timestamp) -> Vec<(Timestamp, Timestamp)> {
+        self.earliest = self.earliest.min(now);
         if self.decided_until > now {
             let missed = |row: &(Timestamp, u64, SlotDecision)| row.2 == SlotDecision::Missed;
             let reaches = |row: &(Timestamp, u64, SlotDecision)| row.0 > now;
@@ -827,7 +826,7 @@ impl Ledger {
     fn restart(&mut self, down_ms: u64) {
         self.wall += Duration::from_millis(down_ms);
         self.since_boot += Duration::from_millis(down_ms);
-        let ahead = self.rewind();
+        let ahead = self.rewind(self.wall);
         let mut memory = Memory::since(self.decided_until);
         memory.ahead = ahead;
         memory.pause.clone_from(&self.pause);
