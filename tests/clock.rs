@@ -17,8 +17,7 @@ use support::scripts::FINE;
 use support::{House, scripted};
 use tokio::task::JoinHandle;
 
-const MINUTELY: &str =
-    "[schedule]\ncron = \"* * * * *\"\n[agent]\nprompt = \"go\"\ntools = []\n";
+const MINUTELY: &str = "[schedule]\ncron = \"* * * * *\"\n[agent]\nprompt = \"go\"\ntools = []\n";
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()

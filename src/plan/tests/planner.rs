@@ -653,6 +653,34 @@ fn what_a_dead_process_left_goes_on_is_repeated_once_or_is_over() {
     assert_eq!(short(&too_late), ["09:00:00Z turned skipped too_late"]);
 }
 
+/// In the last hour of all time, the arithmetic of a wait that ends after it has no answer.
+#[test]
+fn a_job_that_cannot_be_computed_is_paused_after_three_tries_and_the_others_go_on() {
+    let end = Timestamp::MAX - SignedDuration::from_mins(30);
+    let begin = end - SignedDuration::from_mins(1);
+    let each_second = Schedule::every(Duration::from_secs(1), Some(begin)).unwrap();
+    let mut planner = Planner::default();
+    let mut broken = Memory::since(begin);
+    broken.account.backoff_until = Some(begin);
+    planner.adopt(&id("broken"), rules(each_second.clone()), broken, begin);
+    planner.adopt(&id("sound"), rules(each_second), Memory::since(begin), begin);
+    let mut told = Vec::new();
+    for second in 0..5 {
+        let wall = end + SignedDuration::from_secs(second);
+        let since_boot = Duration::from_secs(second.unsigned_abs());
+        let acts = planner.look(Now { wall, since_boot });
+        assert!(planner.wake().is_some_and(|wake| wake > wall), "it would spin");
+        told.push(acts.iter().any(
+            |act| matches!(act, Act::Record(it) if it.job == id("broken") && it.pause.is_some()),
+        ));
+        let sound = |act: &Act| matches!(act, Act::Record(it) if it.job == id("sound"));
+        assert!(acts.iter().any(sound), "{second}");
+    }
+    assert_eq!(told, [false, false, true, false, false]);
+    let pause = planner.pause_of(&id("broken")).unwrap();
+    assert_eq!(pause.cause, PauseCause::Schedule);
+}
+
 #[test]
 fn past_slots_run_one_by_one_behind_everything_else() {
     let mut planner = planner(&[("a", cron("* * * * *"))], "2026-11-30T08:59:00Z");
