@@ -21,9 +21,12 @@ const QUIET: Duration = Duration::from_secs(2);
 pub(super) struct FileWatch {
     /// Changes that matter; one that has not been taken stands for those after it.
     changes: mpsc::Receiver<()>,
+    sender: mpsc::Sender<()>,
     quiet_from: Option<Deadline>,
     clock: Arc<dyn Clock>,
-    _watcher: Option<notify::RecommendedWatcher>,
+    /// The present one, and the one before it: what that has noticed and not told yet would go
+    /// with it.
+    watchers: Vec<notify::RecommendedWatcher>,
 }
 
 /// What belongs to the configuration.
@@ -37,15 +40,20 @@ impl FileWatch {
     /// the log, not an end: `reload` goes on working.
     pub(super) fn start(config: &Config, scheduling: Scheduling, clock: &Arc<dyn Clock>) -> Self {
         let (sender, changes) = mpsc::channel(1);
-        let wanted = scheduling == Scheduling::On && config.scheduler.reload == Reload::Watch;
-        let watcher = wanted.then(|| watch(config, sender)).and_then(|watcher| {
-            watcher
-                .inspect_err(|error| {
-                    tracing::warn!(%error, "cannot watch the files; `punctual reload` reads them");
-                })
-                .ok()
-        });
-        Self { changes, quiet_from: None, clock: Arc::clone(clock), _watcher: watcher }
+        let watchers = watcher(config, scheduling, &sender).into_iter().collect();
+        Self { changes, sender, quiet_from: None, clock: Arc::clone(clock), watchers }
+    }
+
+    /// Watches anew: a folder may have been replaced, or other files be meant. A change that was
+    /// noticed and not taken yet is not forgotten.
+    pub(super) fn renew(&mut self, config: &Config, scheduling: Scheduling) {
+        match watcher(config, scheduling, &self.sender) {
+            Some(watcher) => {
+                self.watchers.drain(..self.watchers.len().saturating_sub(1));
+                self.watchers.push(watcher);
+            }
+            None => self.watchers.clear(),
+        }
     }
 
     /// Returns when files have changed and been quiet since. Nothing is lost if the future is
@@ -58,8 +66,7 @@ impl FileWatch {
                     Some(()) => {
                         self.quiet_from = Some(Deadline::after(self.clock.monotonic(), QUIET));
                     }
-                    // Nobody watches.
-                    None => std::future::pending().await,
+                    None => unreachable!("this holds a sender of its own"),
                 },
                 () = quiet.wait() => {
                     self.quiet_from = None;
@@ -68,6 +75,20 @@ impl FileWatch {
             }
         }
     }
+}
+
+fn watcher(
+    config: &Config,
+    scheduling: Scheduling,
+    changes: &mpsc::Sender<()>,
+) -> Option<notify::RecommendedWatcher> {
+    if scheduling == Scheduling::Off || config.scheduler.reload != Reload::Watch {
+        return None;
+    }
+    let refused = |error: &notify::Error| {
+        tracing::warn!(%error, "cannot watch the files; `punctual reload` reads them");
+    };
+    watch(config, changes.clone()).inspect_err(refused).ok()
 }
 
 fn watch(config: &Config, changes: mpsc::Sender<()>) -> notify::Result<notify::RecommendedWatcher> {
@@ -119,5 +140,33 @@ impl Watched {
         // `..data` is how a mounted set of files is replaced in one step.
         let is_job = name.ends_with(".toml") && !name.starts_with('.') || name.starts_with("..");
         is_job && path.parent() == Some(&*self.jobs_dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::config::{Sources, load};
+    use crate::job::Environment;
+
+    #[tokio::test]
+    async fn a_change_just_before_the_watch_is_renewed_is_not_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("jobs")).unwrap();
+        std::fs::write(dir.path().join("config.toml"), "").unwrap();
+        let sources = Sources {
+            config_paths: vec![dir.path().join("config.toml")],
+            state_dir: None,
+            environment: Environment::fixed([]),
+            current_dir: dir.path().to_owned(),
+        };
+        let config = load(&sources).unwrap().0;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let mut watch = FileWatch::start(&config, Scheduling::On, &clock);
+        std::fs::write(dir.path().join("jobs/new.toml"), "").unwrap();
+        watch.renew(&config, Scheduling::On);
+        let changed = tokio::time::timeout(Duration::from_secs(30), watch.changed()).await;
+        assert_eq!(changed, Ok(()));
     }
 }
