@@ -184,6 +184,8 @@ impl Dispatcher {
             let acts = self.planner.rebuffered(&job, due_at, wall);
             commands.extend(self.commands_of(acts, wall));
         }
+        let acts = self.planner.go_on_after_recovery(wall);
+        commands.extend(self.commands_of(acts, wall));
         commands
     }
 

@@ -132,6 +132,12 @@ impl Planner {
         past.flat_map(|track| track.go_on(ids, now)).collect()
     }
 
+    /// Starts what recovery has left to start: none of it waits for the next due instant.
+    pub fn go_on_after_recovery(&mut self, now: Timestamp) -> Vec<Act> {
+        let ids = &mut self.ids;
+        self.jobs.values_mut().flat_map(|track| track.go_on(ids, now)).collect()
+    }
+
     /// When each job is due next, soonest first.
     pub fn upcoming(&self) -> Vec<(Timestamp, &JobId)> {
         let next = |(id, track): (_, &Track)| Some((track.next_due()?, id));
