@@ -49,8 +49,8 @@ impl Planner {
     /// Takes in a job.
     pub fn adopt(&mut self, id: &JobId, rules: Rules, memory: Memory, now: Timestamp) {
         match self.jobs.get_mut(id) {
-            // It was gone and is back while a run of it still lives.
-            Some(track) => (track.rules, track.memory) = (rules, memory),
+            // It was gone or invalid, and a run of it may still live.
+            Some(track) => track.adopt_again(rules, memory),
             None => drop(self.jobs.insert(id.clone(), Track::new(id.clone(), rules, memory))),
         }
         self.requeue(id, now);

@@ -462,16 +462,26 @@ impl Track {
         self.go_on(ids, now)
     }
 
+    /// The job is back, as the ledger remembers it.
+    pub(super) fn adopt_again(&mut self, rules: Rules, memory: Memory) {
+        self.rules = rules;
+        let decided_until = self.begin(memory.decided_until);
+        self.memory = Memory { decided_until, ..memory };
+    }
+
+    /// Where decisions begin when the ledger says `begins`: what was decided since it was asked
+    /// stays decided; but a single instant in the past is still to be decided.
+    fn begin(&self, begins: Timestamp) -> Timestamp {
+        let once = self.rules.schedule.as_ref().is_some_and(Schedule::is_one_shot);
+        if once { begins } else { begins.max(self.memory.decided_until) }
+    }
+
     /// The job's file has changed. A schedule of another timing begins its decisions anew, from
     /// `decided_until` on.
     pub(super) fn replace(&mut self, rules: Rules, decided_until: Option<Timestamp>) -> Vec<Act> {
         self.rules = rules;
         if let Some(begins) = decided_until {
-            let once = self.rules.schedule.as_ref().is_some_and(Schedule::is_one_shot);
-            // What was decided under the old timing since the ledger was asked stays decided; but
-            // a single instant in the past is still to be decided.
-            let decided = self.memory.decided_until;
-            self.memory.decided_until = if once { begins } else { begins.max(decided) };
+            self.memory.decided_until = self.begin(begins);
         }
         let mut record = self.record();
         match self.rules.availability {
