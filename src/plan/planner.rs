@@ -292,7 +292,7 @@ impl Planner {
     /// Frees a job.
     pub fn resume(&mut self, id: &JobId, now: Timestamp) -> Vec<Act> {
         self.failures.remove(id);
-        self.with(id, now, |track, _| track.resume())
+        self.with(id, now, |track, ids| track.resume(ids, now))
     }
 
     /// Runs past slots, each with the number of its next free attempt.

@@ -440,14 +440,21 @@ impl Track {
         vec![record.into()]
     }
 
-    /// Frees the job. What was due before stays held.
-    pub(super) fn resume(&mut self) -> Vec<Act> {
+    /// Frees the job. What was due before is held, also if nobody has looked until now.
+    pub(super) fn resume(&mut self, ids: &mut Ids, now: Timestamp) -> Vec<Act> {
+        let held_until = self.memory.pause.as_ref().map(|pause| pause.until.unwrap_or(now));
+        let mut acts = match held_until {
+            // Nothing of it starts: all of it lies within the pause.
+            Some(until) => self.decide(ids, until.min(now), Reason::Down),
+            None => Vec::new(),
+        };
         let mut record = self.record();
         self.memory.pause = None;
         self.memory.account = Account::default();
         record.account = Some(Account::default());
         record.pause = Some(PauseChange::Lifted);
-        vec![record.into()]
+        acts.push(record.into());
+        acts
     }
 
     /// Runs past slots, one after the other, whenever nothing else of the job lives.

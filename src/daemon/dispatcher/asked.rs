@@ -26,7 +26,7 @@ impl Dispatcher {
         now: Timestamp,
     ) -> Vec<Command> {
         self.is_asked();
-        let id = match self.may_run(job, force) {
+        let id = match self.may_run(job, force, now) {
             Ok(id) => id,
             Err(refusal) => return vec![answered(answer, refusal)],
         };
@@ -69,7 +69,7 @@ impl Dispatcher {
     }
 
     /// The same policy as a scheduled run's; `force` lifts what was decided about the job as such.
-    fn may_run(&self, job: &str, force: bool) -> Result<JobId, Reply> {
+    fn may_run(&self, job: &str, force: bool, now: Timestamp) -> Result<JobId, Reply> {
         let id = self.named(job)?;
         if force {
             return Ok(id);
@@ -79,7 +79,9 @@ impl Dispatcher {
             let words = format!("`{job}` is disabled; {hint}");
             return Err(Reply::refused("disabled", words));
         }
-        if let Some(pause) = self.planner.pause_of(&id) {
+        // A pause that has run out while nobody looked holds nothing.
+        let holds = |pause: &&Pause| pause.until.is_none_or(|until| until > now);
+        if let Some(pause) = self.planner.pause_of(&id).filter(holds) {
             let words = format!("`{job}` is paused ({}); {hint}", pause.words);
             return Err(Reply::refused("paused", words));
         }
@@ -126,7 +128,7 @@ impl Dispatcher {
         now: Timestamp,
     ) -> Vec<Command> {
         self.is_asked();
-        let id = match self.may_run(job, false) {
+        let id = match self.may_run(job, false, now) {
             Ok(id) => id,
             Err(refusal) => return vec![answered(answer, refusal)],
         };
