@@ -120,11 +120,10 @@ fn however_often_it_is_killed_nothing_is_lost_and_nothing_runs_twice() {
     }
     let last_start = Timestamp::now();
     let serve = house.serve();
-    let seen = format!(
-        "SELECT count(DISTINCT job) = 14 FROM v1_slots WHERE job = 'once' OR due_until > '{:.3}'",
-        last_start
-    );
-    house.until(&seen);
+    house.until(&format!(
+        "SELECT count(DISTINCT job) = 14 FROM v1_slots
+         WHERE job = 'once' OR due_until > '{last_start:.3}'"
+    ));
     std::thread::sleep(Duration::from_secs(2));
     let said = serve.stop();
     assert_eq!(said.code, Some(0), "{said:?}");

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use support::ledger::{Grid, assert_covers, assert_once, assert_sound, instant_ms};
+use support::ledger::{
+    Grid, assert_covers, assert_once, assert_rows_follow, assert_sound, instant_ms,
+};
 use support::scripts::{EVERY_SECOND, FINE, by_hand};
 use support::{House, Running, scripted, until};
 
@@ -402,4 +404,29 @@ fn a_changed_configuration_holds_for_runs_that_start_from_then_on() {
     house.write("model.toml", FINE);
     assert_eq!(serve.stop().code, Some(0));
     assert_covers(&house, "tick", Grid::seconds(&house, "tick", 1));
+}
+
+#[test]
+fn files_that_change_while_it_stops_are_left_to_the_next_start() {
+    let house = scripted(ECHO, "[scheduler]\nshutdown_grace = \"20s\"\n");
+    house.job("long", &by_hand("long", "", ""));
+    house.job("tick", &ticking("one"));
+    let serve = house.serve();
+    succeeds_again(&house, "tick");
+    house.detach("long");
+    house.until("SELECT state = 'running' FROM v1_runs WHERE job = 'long'");
+    serve.signal(Signal::SIGTERM);
+    serve.until_stderr("stopping");
+    house.job("tick", &ticking("one").replace("* * * * * *", "@yearly"));
+    let said = house.say(&["reload"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    let said = serve.end();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(!said.stderr.contains("files read again"), "{said:?}");
+    assert_eq!(house.value("SELECT state FROM v1_runs WHERE job = 'long'"), "succeeded");
+    // It was due each second until somebody looked at the new file, and that was the next start.
+    let restart = jiff::Timestamp::now().as_millisecond();
+    assert_eq!(house.serve().stop().code, Some(0));
+    let next = assert_rows_follow(&house, "tick", Grid::seconds(&house, "tick", 1));
+    assert!(next > restart, "{next} {restart}");
 }

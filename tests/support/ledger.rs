@@ -58,6 +58,13 @@ impl Grid {
 /// The rows of a job cover the instants of its grid from the first one to the last decided one:
 /// each instant once, none beside them, and every count right.
 pub fn assert_covers(house: &House, job: &str, grid: Grid) {
+    let next = assert_rows_follow(house, job, grid);
+    let decided = instant_ms(&of_job(house, job, "decided_until"));
+    assert!(next == grid.first_ms || decided == next - grid.step_ms, "{job}: {decided}, {next}");
+}
+
+/// The rows of a job follow each other on its grid. Returns the first instant without a row.
+pub fn assert_rows_follow(house: &House, job: &str, grid: Grid) -> i64 {
     let rows = house.rows(&format!(
         "SELECT due_at, due_until, slots, decision, reason FROM v1_slots
          WHERE job = '{job}' ORDER BY due_at"
@@ -70,8 +77,7 @@ pub fn assert_covers(house: &House, job: &str, grid: Grid) {
         assert_eq!(row[2], (last - first) / grid.step_ms + 1, "{job}: {row}");
         next = last + grid.step_ms;
     }
-    let decided = instant_ms(&of_job(house, job, "decided_until"));
-    assert!(rows.is_empty() || decided == next - grid.step_ms, "{job}: {decided} after {rows:#?}");
+    next
 }
 
 /// A column of a job, also those that are nobody's promise.

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::{Dispatcher, Phase, Scheduling, answered};
-use crate::clock::{Now, to_millis};
 use crate::daemon::event::{Answer, Command};
 use crate::daemon::protocol::{
     PausedJob, Reply, RetryingJob, Status, StatusNext, StatusRun, Target,
@@ -176,10 +175,9 @@ impl Dispatcher {
         &mut self,
         job: Option<&str>,
         answer: Answer,
-        now: Now,
+        now: Timestamp,
     ) -> Vec<Command> {
         self.is_asked();
-        let wall = to_millis(now.wall);
         let ids = match self.targets(job) {
             Ok(ids) => ids,
             Err(refusal) => return vec![answered(answer, refusal)],
@@ -187,15 +185,9 @@ impl Dispatcher {
         let is_paused = |id: &&JobId| self.planner.pause_of(id).is_some();
         let ids: Vec<_> = ids.iter().filter(is_paused).cloned().collect();
         let reply = Reply::Resumed { jobs: ids.iter().map(JobId::to_string).collect() };
-        // What was due while it was held is held, not made up for.
-        let mut acts = match self.scheduling {
-            Scheduling::On => self.planner.look(now),
-            Scheduling::Off => Vec::new(),
-        };
-        for id in &ids {
-            acts.extend(self.planner.resume(id, wall));
-        }
-        self.answer_when_recorded(acts, answer, reply, wall)
+        let acts = ids.iter().flat_map(|id| self.planner.resume(id, now));
+        let acts: Vec<_> = acts.collect();
+        self.answer_when_recorded(acts, answer, reply, now)
     }
 
     fn targets(&self, job: Option<&str>) -> Result<Vec<JobId>, Reply> {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Dispatcher, answered};
+use super::{Dispatcher, Phase, answered};
 use crate::clock::{Now, to_millis};
 use crate::config::{Config, JobSet};
 use crate::daemon::event::{Answer, Command, Files};
@@ -54,6 +54,9 @@ impl Dispatcher {
 
     pub(super) fn reload_wanted(&mut self, answer: Option<Answer>) -> Vec<Command> {
         self.reading.answers.extend(answer);
+        if self.phase == Phase::Stopping {
+            return self.too_late_to_read();
+        }
         match self.reading.stage {
             Stage::Idle => {
                 self.reading.stage = Stage::Busy;
@@ -68,6 +71,9 @@ impl Dispatcher {
 
     /// What has changed goes to the ledger first.
     pub(super) fn files_read(&mut self, mut files: Box<Files>, now: Now) -> Vec<Command> {
+        if self.phase == Phase::Stopping {
+            return self.too_late_to_read();
+        }
         if let Some(problem) = self.problem_of(&files) {
             return self.files_refused(&problem);
         }
@@ -96,7 +102,8 @@ impl Dispatcher {
         gone.sort_unstable();
         gone.dedup();
         files.gone.clone_from(&gone);
-        commands.push(Command::Adopt { rows, gone, files });
+        let at = to_millis(now.wall);
+        commands.push(Command::Adopt { rows, gone, files, at });
         commands
     }
 
@@ -177,6 +184,13 @@ impl Dispatcher {
         tracing::error!(problem = words, "the changed files cannot be used; all stays as it was");
         self.reading.problem = Some(words.to_owned());
         self.done_reading(&Reply::refused("invalid", words.to_owned()))
+    }
+
+    /// While it stops nothing is decided any more, so whatever holds last has to go on holding: the
+    /// next start decides what was due under it, and then takes the files over.
+    fn too_late_to_read(&mut self) -> Vec<Command> {
+        self.reading.stage = Stage::Idle;
+        self.done_reading(&Reply::refused("stopping", "the daemon is stopping".into()))
     }
 
     fn done_reading(&mut self, reply: &Reply) -> Vec<Command> {
