@@ -430,3 +430,45 @@ fn files_that_change_while_it_stops_are_left_to_the_next_start() {
     let next = assert_rows_follow(&house, "tick", Grid::seconds(&house, "tick", 1));
     assert!(next > restart, "{next} {restart}");
 }
+
+#[test]
+fn a_slot_whose_jitter_is_not_over_has_its_row_when_its_schedule_goes() {
+    let house = scripted(ECHO, MANUAL);
+    let job = |cron: &str| {
+        format!(
+            "[schedule]\ncron = \"{cron}\"\njitter = \"4s\"\n[agent]\nprompt = \"go\"\ntools = []\n"
+        )
+    };
+    let jobs = ["edited", "deleted", "while-down"];
+    for id in jobs {
+        house.job(id, &job("*/5 * * * * *"));
+    }
+    let serve = house.serve();
+    // Its next instant has come, and the start of it has not.
+    let waits = |id: &str| {
+        house.until(&format!(
+            "SELECT unixepoch() / 5 * 5 > unixepoch(decided_until)
+                AND unixepoch() / 5 * 5 > unixepoch(first_seen_at)
+             FROM jobs WHERE job = '{id}'"
+        ));
+    };
+    waits("edited");
+    house.job("edited", &job("@yearly"));
+    reload(&house);
+    waits("deleted");
+    std::fs::remove_file(house.path("jobs/deleted.toml")).unwrap();
+    reload(&house);
+    waits("while-down");
+    serve.kill();
+    house.job("while-down", &job("@yearly"));
+    assert_eq!(house.serve().stop().code, Some(0));
+    for id in jobs {
+        let grid = Grid::seconds(&house, id, 5);
+        let next = assert_rows_follow(&house, id, grid);
+        let ended =
+            format!("SELECT coalesce(removed_at, decided_until) FROM jobs WHERE job = '{id}'");
+        let ended = instant_ms(&house.value(&ended));
+        assert!(next > ended, "{id}: {next} {ended}");
+    }
+    assert_once(&house);
+}

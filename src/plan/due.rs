@@ -91,10 +91,18 @@ pub struct Plan {
     pub decided_until: Timestamp,
 }
 
-/// Decides every moment of `job` after its watermark whose start is not after `now`.
+/// Decides every moment of `job` after its watermark whose start is not after `now`; of a retired
+/// one every moment that is not after `now`.
 pub fn decide(job: JobView<'_>, now: Timestamp) -> Plan {
     let decided_until = job.memory.decided_until;
-    let newest = newest_started(job.schedule, now).filter(|&at| at > decided_until);
+    let newest = match job.rules.availability {
+        // What was due and has not started is closed with the rest: it never will.
+        Availability::Retired => job.schedule.prev_moment(now).map(|moment| moment.at),
+        Availability::Ready | Availability::Disabled | Availability::Invalid => {
+            newest_started(job.schedule, now)
+        }
+    };
+    let newest = newest.filter(|&at| at > decided_until);
     let Some(newest) = newest else { return Plan { slots: Vec::new(), decided_until } };
     let stale_until = match job.rules.availability {
         Availability::Retired => newest,

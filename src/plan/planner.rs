@@ -68,6 +68,11 @@ impl Planner {
         self.with(id, now, |track, _| track.replace(rules, decided_until))
     }
 
+    /// The job's schedule is about to be replaced or to go; all that is due has been decided.
+    pub fn close(&mut self, id: &JobId, now: Timestamp) -> Vec<Act> {
+        self.with(id, now, |track, ids| track.close(ids, now))
+    }
+
     /// The job's file is gone: nothing of it starts any more.
     pub fn remove(&mut self, id: &JobId, now: Timestamp) -> Vec<Act> {
         let gone = Rules::idle(None, Availability::Retired);

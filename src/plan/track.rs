@@ -483,6 +483,22 @@ impl Track {
         if once { begins } else { begins.max(self.memory.decided_until) }
     }
 
+    /// Its schedule holds no more: what was due by it is decided, also what its jitter keeps from
+    /// starting.
+    pub(super) fn close(&mut self, ids: &mut Ids, now: Timestamp) -> Vec<Act> {
+        let Some(schedule) = &self.rules.schedule else { return Vec::new() };
+        let view = JobView {
+            schedule,
+            rules: &Rules::idle(None, Availability::Retired),
+            memory: &self.memory,
+            living: Living::default(),
+            unseen_because: Reason::Superseded,
+        };
+        let plan = decide(view, now);
+        self.memory.decided_until = plan.decided_until;
+        self.apply(ids, plan.slots)
+    }
+
     /// The job's file has changed. A schedule of another timing begins its decisions anew, from
     /// `decided_until` on.
     pub(super) fn replace(&mut self, rules: Rules, decided_until: Option<Timestamp>) -> Vec<Act> {

@@ -103,6 +103,15 @@ impl Dispatcher {
         gone.dedup();
         files.gone.clone_from(&gone);
         let at = to_millis(now.wall);
+        let is_other = |spec: &&JobSpec| {
+            self.jobs.get(&spec.id).is_some_and(|old| old.timing() != spec.timing())
+        };
+        let mut ending: Vec<_> = gone.iter().filter_map(|name| name.parse().ok()).collect();
+        ending.extend(files.jobs.jobs.values().filter(is_other).map(|spec| spec.id.clone()));
+        for id in ending {
+            let acts = self.planner.close(&id, at);
+            commands.extend(self.commands_of(acts, at));
+        }
         commands.push(Command::Adopt { rows, gone, files, at });
         commands
     }
