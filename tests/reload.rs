@@ -472,3 +472,31 @@ fn a_slot_whose_jitter_is_not_over_has_its_row_when_its_schedule_goes() {
     }
     assert_once(&house);
 }
+
+#[test]
+fn a_run_without_a_serve_that_reads_the_files_loses_no_slot() {
+    let house = scripted(ECHO, "");
+    house.job("long", &by_hand("long", "", ""));
+    for job in ["edited", "deleted"] {
+        house.job(job, &ticking("one"));
+    }
+    assert_eq!(house.serve().stop().code, Some(0));
+    let run = house.start(&["run", "long"]);
+    house.until("SELECT count(*) = 1 FROM v1_runs WHERE job = 'long' AND state = 'running'");
+    std::thread::sleep(Duration::from_millis(1200));
+    house.job("edited", &ticking("one").replace("* * * * * *", "@yearly"));
+    std::fs::remove_file(house.path("jobs/deleted.toml")).unwrap();
+    let read = jiff::Timestamp::now().as_millisecond();
+    let told = reload(&house);
+    assert_eq!((&told["changed"], &told["removed"]), (&json!(["edited"]), &json!(["deleted"])));
+    assert_eq!(run.end().code, Some(0));
+    assert_eq!(house.serve().stop().code, Some(0));
+    for job in ["edited", "deleted"] {
+        let next = assert_rows_follow(&house, job, Grid::seconds(&house, job, 1));
+        assert!(next > read, "{job}: {next} {read}");
+        let last = format!(
+            "SELECT decision, reason FROM v1_slots WHERE job = '{job}' ORDER BY due_at DESC LIMIT 1"
+        );
+        assert_eq!(house.rows(&last), [json!(["missed", "down"])], "{job}");
+    }
+}

@@ -68,9 +68,10 @@ impl Planner {
         self.with(id, now, |track, _| track.replace(rules, decided_until))
     }
 
-    /// The job's schedule is about to be replaced or to go; all that is due has been decided.
-    pub fn close(&mut self, id: &JobId, now: Timestamp) -> Vec<Act> {
-        self.with(id, now, |track, ids| track.close(ids, now))
+    /// The job's schedule is about to be replaced or to go: what was due by it and has not been
+    /// decided is missed, and that is `because`.
+    pub fn close(&mut self, id: &JobId, now: Timestamp, because: Reason) -> Vec<Act> {
+        self.with(id, now, |track, ids| track.close(ids, now, because))
     }
 
     /// The job's file is gone: nothing of it starts any more.

@@ -485,14 +485,14 @@ impl Track {
 
     /// Its schedule holds no more: what was due by it is decided, also what its jitter keeps from
     /// starting.
-    pub(super) fn close(&mut self, ids: &mut Ids, now: Timestamp) -> Vec<Act> {
+    pub(super) fn close(&mut self, ids: &mut Ids, now: Timestamp, because: Reason) -> Vec<Act> {
         let Some(schedule) = &self.rules.schedule else { return Vec::new() };
         let view = JobView {
             schedule,
             rules: &Rules::idle(None, Availability::Retired),
             memory: &self.memory,
             living: Living::default(),
-            unseen_because: Reason::Superseded,
+            unseen_because: because,
         };
         let plan = decide(view, now);
         self.memory.decided_until = plan.decided_until;

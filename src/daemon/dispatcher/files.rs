@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Dispatcher, Phase, answered};
+use jiff::Timestamp;
+
+use super::{Dispatcher, Phase, Scheduling, answered};
 use crate::clock::{Now, to_millis};
 use crate::config::{Config, JobSet};
 use crate::daemon::event::{Answer, Command, Files};
 use crate::daemon::protocol::{Reloaded, Reply};
 use crate::job::{JobId, JobSpec, Problem};
-use crate::plan::Rules;
+use crate::plan::{Reason, Rules};
 use crate::store::{Definition, JobMemory, JobRow};
 
 /// How far the reading of changed files has come.
@@ -103,16 +105,28 @@ impl Dispatcher {
         gone.dedup();
         files.gone.clone_from(&gone);
         let at = to_millis(now.wall);
+        commands.extend(self.close_what_ends(&files, at));
+        commands.push(Command::Adopt { rows, gone, files, at });
+        commands
+    }
+
+    /// What was due by schedules that hold no more from now on.
+    fn close_what_ends(&mut self, files: &Files, at: Timestamp) -> Vec<Command> {
         let is_other = |spec: &&JobSpec| {
             self.jobs.get(&spec.id).is_some_and(|old| old.timing() != spec.timing())
         };
-        let mut ending: Vec<_> = gone.iter().filter_map(|name| name.parse().ok()).collect();
+        let mut ending: Vec<_> = files.gone.iter().filter_map(|name| name.parse().ok()).collect();
         ending.extend(files.jobs.jobs.values().filter(is_other).map(|spec| spec.id.clone()));
+        let because = match self.scheduling {
+            Scheduling::On => Reason::Superseded,
+            // Nothing that is due is decided here.
+            Scheduling::Off => Reason::Down,
+        };
+        let mut commands = Vec::new();
         for id in ending {
-            let acts = self.planner.close(&id, at);
+            let acts = self.planner.close(&id, at, because);
             commands.extend(self.commands_of(acts, at));
         }
-        commands.push(Command::Adopt { rows, gone, files, at });
         commands
     }
 
