@@ -13,6 +13,18 @@ use support::ledger::{Grid, assert_all_ended, assert_covers, assert_once, assert
 use support::scripts::{EVERY_SECOND, MANY, by_hand};
 use support::{scripted, until};
 
+/// Two runs of a job that is due each second meet.
+const MODEL: &str = r#"
+[[rule]]
+when = { contains = "second" }
+step = [{ delay = "1300ms" }, { text = "done" }]
+[[rule]]
+when = { contains = "sleep", turn = 0 }
+step = [{ tool = { name = "exec", arguments = { command = "sleep 60" } } }]
+[[rule]]
+step = [{ text = "fine" }]
+"#;
+
 #[test]
 fn a_second_daemon_leaves_whatever_the_folder_is_called() {
     let house = scripted(MANY, "");
@@ -59,13 +71,21 @@ fn of_many_that_start_at_once_one_stays() {
 
 #[test]
 fn two_that_are_forced_upon_one_folder_run_no_slot_twice() {
-    let house = scripted(MANY, "[scheduler]\nshutdown_grace = \"2s\"\n");
-    for job in ["one", "two", "three"] {
+    let house = scripted(MODEL, "[scheduler]\nshutdown_grace = \"2s\"\n");
+    for job in ["one", "two"] {
         house.job(job, EVERY_SECOND);
     }
-    let often =
-        format!("{}overlap = \"allow_all\"\n", EVERY_SECOND.split("[agent]").next().unwrap());
-    house.job("four", &format!("{often}[agent]\nprompt = \"brief\"\ntools = []\n"));
+    for (job, overlap) in
+        [("all", "allow_all"), ("buffers", "buffer_one"), ("replaces", "cancel_other")]
+    {
+        house.job(
+            job,
+            &format!(
+                "[schedule]\ncron = \"* * * * * *\"\noverlap = \"{overlap}\"\n\
+                 [agent]\nprompt = \"second\"\ntools = []\n"
+            ),
+        );
+    }
     house.job("works", &by_hand("sleep", "", ""));
     let first = house.serve();
     let run_id = house.detach("works");
@@ -99,7 +119,7 @@ fn two_that_are_forced_upon_one_folder_run_no_slot_twice() {
     assert_once(&house);
     assert_all_ended(&house);
     assert_sound(&house);
-    for job in ["one", "two", "three", "four"] {
+    for job in ["one", "two", "all", "buffers", "replaces"] {
         assert_covers(&house, job, Grid::seconds(&house, job, 1));
     }
     let requests = "SELECT run_id, count(*) FROM v1_attempts GROUP BY 1 HAVING count(*) > 1";
