@@ -315,3 +315,18 @@ fn while_it_stops_no_changed_files_are_taken_over() {
     assert_eq!(short(&again), ["refused stopping"]);
     assert_eq!(short(&dispatcher.step(Event::ReloadWanted(None), later)), Vec::<String>::new());
 }
+
+#[test]
+fn a_job_that_is_back_is_not_decided_again_where_it_has_been() {
+    let mut dispatcher = dispatcher(&[("a", EVERY_MINUTE)], Scheduling::On);
+    let first = moment("2026-11-30T08:01:00Z");
+    let run = run_of(&dispatcher.step(Event::Woke, first));
+    dispatcher.step(ended(run, State::Succeeded), first);
+    // As the ledger remembered it just before.
+    let id: JobId = "a".parse().unwrap();
+    let rules = dispatcher.planner.rules_of(&id).unwrap().clone();
+    let memory = Memory::since(at("2026-11-30T08:00:00Z"));
+    dispatcher.planner.adopt(&id, rules, memory, first.wall);
+    let second = moment("2026-11-30T08:02:00Z");
+    assert_eq!(short(&dispatcher.step(Event::Woke, second)), ["a: started starts schedule"]);
+}
