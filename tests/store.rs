@@ -431,6 +431,22 @@ async fn a_buffered_slot_is_decided_for_good_once() {
 }
 
 #[tokio::test]
+async fn a_buffered_slot_that_somebody_else_has_decided_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    write(&store, record(vec![slot(SlotDecision::Buffered)]), None).await;
+    let turn = |decision, reason| {
+        let turned = vec![Turned { due_at: at("2026-11-30T09:00:00Z"), decision, reason }];
+        Record { turned, ..record(vec![]) }
+    };
+    let skipped = turn(SlotDecision::Skipped, Some(Reason::Superseded));
+    assert_eq!(write(&store, skipped, None).await, Recorded::New);
+    let started = turn(SlotDecision::Started, None);
+    assert_eq!(write(&store, started, Some(run("run1"))).await, Recorded::AlreadyDecided);
+    assert!(store.reader().unwrap().run("run1").unwrap().is_none());
+}
+
+#[tokio::test]
 async fn a_pause_and_the_row_of_failures_are_remembered_and_who_paused_is_on_record() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path()).await;

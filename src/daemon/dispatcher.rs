@@ -151,7 +151,7 @@ impl Dispatcher {
             Event::PauseWanted { job, pause, answer } => {
                 self.pause_wanted(job.as_deref(), &pause, answer, wall)
             }
-            Event::ResumeWanted { job, answer } => self.resume_wanted(job.as_deref(), answer, now),
+            Event::ResumeWanted { job, answer } => self.resume_wanted(job.as_deref(), answer, wall),
             Event::StatusWanted(answer) => {
                 vec![Command::Answer(answer, Box::new(Reply::Status(Box::new(self.status()))))]
             }

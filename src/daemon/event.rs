@@ -129,6 +129,8 @@ pub enum Command {
         gone: Vec<String>,
         /// All of it.
         files: Box<Files>,
+        /// From when on they hold: everything before has been decided.
+        at: Timestamp,
     },
     /// Start runs under this configuration from now on.
     UseConfig(Arc<Config>),

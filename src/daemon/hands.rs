@@ -32,7 +32,7 @@ enum Write {
     TakeOver(Box<Launch>),
     GiveUp(RunId),
     Rewind(jiff::Timestamp),
-    Adopt { rows: Vec<JobRow>, gone: Vec<String>, files: Box<Files> },
+    Adopt { rows: Vec<JobRow>, gone: Vec<String>, files: Box<Files>, at: jiff::Timestamp },
 }
 
 impl Hands {
@@ -49,7 +49,7 @@ impl Hands {
             Command::TakeOver(launch) => Write::TakeOver(launch),
             Command::GiveUp(run_id) => Write::GiveUp(run_id),
             Command::Rewind(now) => Write::Rewind(now),
-            Command::Adopt { rows, gone, files } => Write::Adopt { rows, gone, files },
+            Command::Adopt { rows, gone, files, at } => Write::Adopt { rows, gone, files, at },
             // Whoever asked may be gone.
             Command::Answer(answer, reply) => return drop(answer.send(*reply)),
             Command::Cancel(watchdog, reason) => return watchdog.cancel(reason),
@@ -121,8 +121,8 @@ async fn write_in_order(
                 );
                 drop(events.send(Event::Rewound(ahead.ok())).await);
             }
-            Write::Adopt { rows, gone, files } => {
-                let event = match executor.store.adopt_jobs(rows, gone, now).await {
+            Write::Adopt { rows, gone, files, at } => {
+                let event = match executor.store.adopt_jobs(rows, gone, at).await {
                     Ok(memories) => Event::FilesAdopted(files, memories),
                     Err(error) => Event::FilesRefused(error.to_string()),
                 };

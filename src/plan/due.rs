@@ -93,17 +93,19 @@ pub struct Plan {
     pub next: Option<Moment>,
 }
 
-/// Decides every moment of `job` after its watermark whose start is not after `now`.
+/// Decides every moment of `job` after its watermark whose start is not after `now`; of a retired
+/// one every moment that is not after `now`.
 pub fn decide(job: JobView<'_>, now: Timestamp) -> Plan {
     let decided_until = job.memory.decided_until;
-    let first = job.schedule.next_moment(decided_until);
-    let Some(first) = first.filter(|first| job.schedule.start_of(first.at) <= now) else {
-        return Plan { slots: Vec::new(), decided_until, next: first };
+    let next = job.schedule.next_moment(decided_until);
+    let Some(first) = next.filter(|first| job.has_come(first.at, now)) else {
+        return Plan { slots: Vec::new(), decided_until, next };
     };
     let mut day = Day { job, now, living: job.living, rows: Vec::new(), missable: Vec::new() };
     // Whoever looks in time finds nothing stale, and saves the search for it.
     let stale_until = match job.rules.availability {
-        Availability::Retired => newest_started(job.schedule, now),
+        // What was due and has not started is closed with the rest: it never will.
+        Availability::Retired => job.schedule.prev_moment(now).map(|moment| moment.at),
         _ if job.schedule.start_of(first.at) >= now - MISFIRE_AFTER => None,
         Availability::Ready | Availability::Disabled | Availability::Invalid => {
             newest_started(job.schedule, now).map(|newest| newest_stale(job.schedule, newest, now))
@@ -168,6 +170,16 @@ struct Stretch {
 }
 
 impl JobView<'_> {
+    /// Whether it is to be decided about this moment.
+    fn has_come(&self, at: Timestamp, now: Timestamp) -> bool {
+        match self.rules.availability {
+            Availability::Retired => at <= now,
+            Availability::Ready | Availability::Disabled | Availability::Invalid => {
+                self.schedule.start_of(at) <= now
+            }
+        }
+    }
+
     /// (`after`, `up_to`] without what is decided ahead, cut where a pause ends.
     fn undecided(&self, after: Timestamp, up_to: Timestamp) -> Vec<Stretch> {
         let mut free = Vec::new();
@@ -244,7 +256,7 @@ impl Day<'_> {
         let mut fresh = Fresh { moments: Vec::new(), newest: after, next: None };
         loop {
             fresh.next = self.job.schedule.next_moment(fresh.newest);
-            let come = fresh.next.filter(|it| self.job.schedule.start_of(it.at) <= self.now);
+            let come = fresh.next.filter(|it| self.job.has_come(it.at, self.now));
             let Some(Moment { at, standing }) = come else { return fresh };
             fresh.newest = at;
             if !memory.ahead.iter().any(|&(first, last)| first <= at && at <= last) {

@@ -53,8 +53,8 @@ impl Planner {
     /// Takes in a job.
     pub fn adopt(&mut self, id: &JobId, rules: Rules, memory: Memory, now: Timestamp) {
         match self.jobs.get_mut(id) {
-            // It was gone and is back while a run of it still lives.
-            Some(track) => track.begin_again(rules, memory),
+            // It was gone or invalid, and a run of it may still live.
+            Some(track) => track.adopt_again(rules, memory),
             None => drop(self.jobs.insert(id.clone(), Track::new(id.clone(), rules, memory))),
         }
         self.requeue(id, now);
@@ -70,6 +70,12 @@ impl Planner {
         now: Timestamp,
     ) -> Vec<Act> {
         self.with(id, now, |track, _| track.replace(rules, decided_until))
+    }
+
+    /// The job's schedule is about to be replaced or to go: what was due by it and has not been
+    /// decided is missed, and that is `because`.
+    pub fn close(&mut self, id: &JobId, now: Timestamp, because: Reason) -> Vec<Act> {
+        self.with(id, now, |track, ids| track.close(ids, now, because))
     }
 
     /// The job's file is gone: nothing of it starts any more.
@@ -290,7 +296,7 @@ impl Planner {
     /// Frees a job.
     pub fn resume(&mut self, id: &JobId, now: Timestamp) -> Vec<Act> {
         self.failures.remove(id);
-        self.with(id, now, |track, _| track.resume())
+        self.with(id, now, |track, ids| track.resume(ids, now))
     }
 
     /// Runs past slots, each with the number of its next free attempt.

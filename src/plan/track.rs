@@ -89,12 +89,6 @@ impl Track {
         track
     }
 
-    /// Other rules, and what the ledger remembers under them.
-    pub(super) fn begin_again(&mut self, rules: Rules, memory: Memory) {
-        (self.rules, self.memory) = (rules, memory);
-        self.look_ahead();
-    }
-
     /// Finds what comes next, after the watermark or the schedule has changed.
     fn look_ahead(&mut self) {
         let schedule = self.rules.schedule.as_ref();
@@ -478,14 +472,21 @@ impl Track {
         vec![record.into()]
     }
 
-    /// Frees the job. What was due before stays held.
-    pub(super) fn resume(&mut self) -> Vec<Act> {
+    /// Frees the job. What was due before is held, also if nobody has looked until now.
+    pub(super) fn resume(&mut self, ids: &mut Ids, now: Timestamp) -> Vec<Act> {
+        let held_until = self.memory.pause.as_ref().map(|pause| pause.until.unwrap_or(now));
+        let mut acts = match held_until {
+            // Nothing of it starts: all of it lies within the pause.
+            Some(until) => self.decide(ids, until.min(now), Reason::Down),
+            None => Vec::new(),
+        };
         let mut record = self.record();
         self.memory.pause = None;
         self.memory.account = Account::default();
         record.account = Some(Account::default());
         record.pause = Some(PauseChange::Lifted);
-        vec![record.into()]
+        acts.push(record.into());
+        acts
     }
 
     /// Runs past slots, one after the other, whenever nothing else of the job lives.
@@ -500,16 +501,44 @@ impl Track {
         self.go_on(ids, now)
     }
 
+    /// The job is back, as the ledger remembers it.
+    pub(super) fn adopt_again(&mut self, rules: Rules, memory: Memory) {
+        self.rules = rules;
+        let decided_until = self.begin(memory.decided_until);
+        self.memory = Memory { decided_until, ..memory };
+        self.look_ahead();
+    }
+
+    /// Where decisions begin when the ledger says `begins`: what was decided since it was asked
+    /// stays decided; but a single instant in the past is still to be decided.
+    fn begin(&self, begins: Timestamp) -> Timestamp {
+        let once = self.rules.schedule.as_ref().is_some_and(Schedule::is_one_shot);
+        if once { begins } else { begins.max(self.memory.decided_until) }
+    }
+
+    /// Its schedule holds no more: what was due by it is decided, also what its jitter keeps from
+    /// starting.
+    pub(super) fn close(&mut self, ids: &mut Ids, now: Timestamp, because: Reason) -> Vec<Act> {
+        let Some(schedule) = &self.rules.schedule else { return Vec::new() };
+        let view = JobView {
+            schedule,
+            rules: &Rules::idle(None, Availability::Retired),
+            memory: &self.memory,
+            living: Living::default(),
+            unseen_because: because,
+        };
+        let plan = decide(view, now);
+        self.memory.decided_until = plan.decided_until;
+        self.expect(plan.next);
+        self.apply(ids, plan.slots)
+    }
+
     /// The job's file has changed. A schedule of another timing begins its decisions anew, from
     /// `decided_until` on.
     pub(super) fn replace(&mut self, rules: Rules, decided_until: Option<Timestamp>) -> Vec<Act> {
         self.rules = rules;
         if let Some(begins) = decided_until {
-            let once = self.rules.schedule.as_ref().is_some_and(Schedule::is_one_shot);
-            // What was decided under the old timing since the ledger was asked stays decided; but
-            // a single instant in the past is still to be decided.
-            let decided = self.memory.decided_until;
-            self.memory.decided_until = if once { begins } else { begins.max(decided) };
+            self.memory.decided_until = self.begin(begins);
         }
         self.look_ahead();
         let mut record = self.record();

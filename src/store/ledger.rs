@@ -241,25 +241,30 @@ fn insert_slot(
     Ok(())
 }
 
-/// A buffered slot is decided for good.
+/// A buffered slot is decided for good. None starts a run that is not there as buffered: somebody
+/// else has decided it.
 fn turn(
     db: &Connection,
     job: &JobId,
     turned: &Turned,
     run_id: Option<&RunId>,
 ) -> rusqlite::Result<()> {
-    db.prepare_cached(
-        "UPDATE slots SET decision = ?3, reason = ?4, run_id = ?5
-         WHERE job = ?1 AND due_at = ?2 AND decision = 'buffered'",
-    )?
-    .execute(params![
-        job.as_str(),
-        instant::text(turned.due_at),
-        turned.decision.as_str(),
-        turned.reason.map(Reason::as_str),
-        run_id.map(RunId::as_str),
-    ])
-    .map(drop)
+    let count = db
+        .prepare_cached(
+            "UPDATE slots SET decision = ?3, reason = ?4, run_id = ?5
+             WHERE job = ?1 AND due_at = ?2 AND decision = 'buffered'",
+        )?
+        .execute(params![
+            job.as_str(),
+            instant::text(turned.due_at),
+            turned.decision.as_str(),
+            turned.reason.map(Reason::as_str),
+            run_id.map(RunId::as_str),
+        ])?;
+    match run_id {
+        Some(_) if count == 0 => Err(rusqlite::Error::QueryReturnedNoRows),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn set_account(db: &Connection, job: &JobId, account: &Account) -> rusqlite::Result<()> {

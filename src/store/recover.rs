@@ -1,10 +1,10 @@
 //! Open rows, closed: those that a dead process left, and those of a process that leaves at once.
 
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::error::StoreError;
-use super::{Owner, Store, instant};
+use super::{Owner, Reader, Store, instant};
 use crate::job::JobId;
 use crate::plan::{Chain, RunEnd};
 use crate::run::{ErrorKind, Failure, Outcome, RunId, SessionId, State, Trigger, Work};
@@ -137,6 +137,25 @@ impl Store {
                     .map(drop)
             })
             .await
+    }
+}
+
+impl Reader {
+    /// Who drives, or drove, a run of this ledger.
+    pub fn owner_of(&self, run_id: &str) -> Result<Option<Owner>, StoreError> {
+        let owner = self.0.query_row(
+            "SELECT owner_boot_id, owner_pid, owner_started, host FROM runs WHERE run_id = ?1",
+            [run_id],
+            |row| {
+                Ok(Owner {
+                    boot_id: row.get(0)?,
+                    pid: row.get(1)?,
+                    started: row.get(2)?,
+                    host: row.get(3)?,
+                })
+            },
+        );
+        Ok(owner.optional()?)
     }
 }
 

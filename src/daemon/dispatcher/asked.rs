@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::{Dispatcher, Phase, Scheduling, answered};
-use crate::clock::{Now, to_millis};
 use crate::daemon::event::{Answer, Command};
 use crate::daemon::protocol::{
     PausedJob, Reply, RetryingJob, Status, StatusNext, StatusRun, Target,
@@ -26,7 +25,7 @@ impl Dispatcher {
         now: Timestamp,
     ) -> Vec<Command> {
         self.is_asked();
-        let id = match self.may_run(job, force) {
+        let id = match self.may_run(job, force, now) {
             Ok(id) => id,
             Err(refusal) => return vec![answered(answer, refusal)],
         };
@@ -69,7 +68,7 @@ impl Dispatcher {
     }
 
     /// The same policy as a scheduled run's; `force` lifts what was decided about the job as such.
-    fn may_run(&self, job: &str, force: bool) -> Result<JobId, Reply> {
+    fn may_run(&self, job: &str, force: bool, now: Timestamp) -> Result<JobId, Reply> {
         let id = self.named(job)?;
         if force {
             return Ok(id);
@@ -79,7 +78,9 @@ impl Dispatcher {
             let words = format!("`{job}` is disabled; {hint}");
             return Err(Reply::refused("disabled", words));
         }
-        if let Some(pause) = self.planner.pause_of(&id) {
+        // A pause that has run out while nobody looked holds nothing.
+        let holds = |pause: &&Pause| pause.until.is_none_or(|until| until > now);
+        if let Some(pause) = self.planner.pause_of(&id).filter(holds) {
             let words = format!("`{job}` is paused ({}); {hint}", pause.words);
             return Err(Reply::refused("paused", words));
         }
@@ -126,7 +127,7 @@ impl Dispatcher {
         now: Timestamp,
     ) -> Vec<Command> {
         self.is_asked();
-        let id = match self.may_run(job, false) {
+        let id = match self.may_run(job, false, now) {
             Ok(id) => id,
             Err(refusal) => return vec![answered(answer, refusal)],
         };
@@ -174,10 +175,9 @@ impl Dispatcher {
         &mut self,
         job: Option<&str>,
         answer: Answer,
-        now: Now,
+        now: Timestamp,
     ) -> Vec<Command> {
         self.is_asked();
-        let wall = to_millis(now.wall);
         let ids = match self.targets(job) {
             Ok(ids) => ids,
             Err(refusal) => return vec![answered(answer, refusal)],
@@ -185,15 +185,9 @@ impl Dispatcher {
         let is_paused = |id: &&JobId| self.planner.pause_of(id).is_some();
         let ids: Vec<_> = ids.iter().filter(is_paused).cloned().collect();
         let reply = Reply::Resumed { jobs: ids.iter().map(JobId::to_string).collect() };
-        // What was due while it was held is held, not made up for.
-        let mut acts = match self.scheduling {
-            Scheduling::On => self.planner.look(now),
-            Scheduling::Off => Vec::new(),
-        };
-        for id in &ids {
-            acts.extend(self.planner.resume(id, wall));
-        }
-        self.answer_when_recorded(acts, answer, reply, wall)
+        let acts = ids.iter().flat_map(|id| self.planner.resume(id, now));
+        let acts: Vec<_> = acts.collect();
+        self.answer_when_recorded(acts, answer, reply, now)
     }
 
     fn targets(&self, job: Option<&str>) -> Result<Vec<JobId>, Reply> {
