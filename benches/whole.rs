@@ -35,6 +35,10 @@ fn main() {
     fifty_jobs(&address, &arrivals);
     idle(&address);
     ten_thousand_files(&address);
+    for jobs in [1000, 10_000] {
+        due_at_once(jobs);
+    }
+    a_million_slots();
 }
 
 /// Due time → request, and the overhead of a run, with one job.
@@ -86,6 +90,53 @@ fn ten_thousand_files(address: &str) {
         })
         .collect();
     report("validate 10,000 job files, as a process (ms)", took);
+}
+
+/// From the start of `serve` to its first plan, and how late slots are that are all due in one
+/// second: when they are decided, and when their runs start in 64 lanes.
+fn due_at_once(jobs: u32) {
+    let first = now_ms() + 15_000.0;
+    #[expect(clippy::cast_possible_truncation, reason = "milliseconds of this century")]
+    let due = jiff::Timestamp::from_millisecond(first as i64).expect("it is this century");
+    let house = scripted_house(jobs as usize, &format!("at = \"{due:.0}\""));
+    let begun = now_ms();
+    let mut serve = Serve::start_loud(house.path());
+    let mut first_words = String::new();
+    let mut stderr = BufReader::new(serve.0.stderr.take().expect("it is piped"));
+    stderr.read_line(&mut first_words).expect("it says how many jobs it has");
+    println!("start of `serve` with {jobs} jobs to its first plan: {:.0} ms", now_ms() - begun);
+    std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    let ended = "SELECT count(*) FROM v1_runs WHERE state = 'succeeded'";
+    let give_up = now_ms() + 120_000.0;
+    while query(house.path(), ended) != [f64::from(jobs)] {
+        assert!(now_ms() < give_up, "not all of them have run");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    serve.stop();
+    let late = query(house.path(), "SELECT late_ms FROM v1_slots WHERE decision = 'started'");
+    report(&format!("{jobs} jobs due in one second: decided so late (ms)"), late);
+    let late = query(house.path(), "SELECT late_ms FROM v1_runs");
+    report(&format!("{jobs} jobs due in one second: run begins so late, 64 lanes (ms)"), late);
+}
+
+/// The file after a million decisions that each have a row of their own.
+fn a_million_slots() {
+    let house = scripted_house(1, "cron = \"* * * * * *\"\ncatchup = \"none\"");
+    let mut serve = Serve::start(house.path());
+    std::thread::sleep(Duration::from_secs(2));
+    serve.stop();
+    let database = house.path().join("state/punctual.db");
+    let bytes = || std::fs::metadata(&database).expect("it is there").len();
+    let before = bytes();
+    let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
+                INSERT INTO slots SELECT 'job-00000', strftime('%Y-%m-%dT%H:%M:%fZ', 946684800 + i, 'unixepoch'),
+                strftime('%Y-%m-%dT%H:%M:%fZ', 946684800 + i, 'unixepoch'), 1, 'skipped', 'overlap', NULL,
+                strftime('%Y-%m-%dT%H:%M:%fZ', 946684800 + i, 'unixepoch'), 3 FROM n;
+                PRAGMA wal_checkpoint(TRUNCATE);";
+    let db = rusqlite::Connection::open(&database).expect("it opens");
+    db.execute_batch(rows).expect("it takes the rows");
+    drop(db);
+    println!("a million slots in the database: {} MB", (bytes() - before) / 1_000_000);
 }
 
 fn report(what: &str, mut values: Vec<f64>) {
@@ -155,6 +206,23 @@ fn collect(arrivals: &Receiver<Arrival>, count: usize, within: Duration) -> Vec<
     seen.split_off(warm_up)
 }
 
+/// Jobs whose model is a script, so that only the program itself is measured.
+fn scripted_house(jobs: usize, schedule: &str) -> tempfile::TempDir {
+    let dir = house("127.0.0.1:9", 0, "");
+    let write = |name: String, text: String| {
+        std::fs::write(dir.path().join(name), text).expect("the temporary folder is writable");
+    };
+    write("model.toml".into(), "[[rule]]\nstep = [{ text = \"ok\" }]\n".into());
+    let config = "[scheduler]\nmax_concurrent_runs = 64\n[agents.defaults]\nmodel = \"m/m\"\n\
+                  [models.providers.m]\napi = \"script\"\nscript = \"model.toml\"\n";
+    write("config.toml".into(), config.into());
+    for n in 0..jobs {
+        let text = format!("[schedule]\n{schedule}\n[agent]\nprompt = \"Say ok.\"\ntools = []\n");
+        write(format!("jobs/job-{n:05}.toml"), text);
+    }
+    dir
+}
+
 fn house(address: &str, jobs: usize, cron: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("there is a temporary folder");
     let write = |name: String, text: String| {
@@ -189,6 +257,11 @@ fn punctual(house: &Path) -> Command {
 fn durations(house: &Path) -> Vec<f64> {
     let sql = "SELECT (julianday(finished_at) - julianday(queued_at)) * 86400000.0
                FROM v1_runs WHERE state = 'succeeded'";
+    query(house, sql)
+}
+
+/// The first column of an answer.
+fn query(house: &Path, sql: &str) -> Vec<f64> {
     let output = punctual(house)
         .args(["query", sql, "--format", "csv"])
         .stdout(Stdio::piped())
@@ -204,6 +277,13 @@ impl Serve {
     fn start(house: &Path) -> Self {
         Self(punctual(house).arg("serve").spawn().expect("the program runs"))
     }
+
+    /// One whose words can be read.
+    fn start_loud(house: &Path) -> Self {
+        let mut command = punctual(house);
+        Self(command.arg("serve").stderr(Stdio::piped()).spawn().expect("the program runs"))
+    }
+
     fn stop(&mut self) {
         let pid = i32::try_from(self.0.id()).expect("a pid is an i32");
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM)

@@ -200,7 +200,7 @@ async fn the_whole_life_of_a_run_reads_back_as_the_contract_prints_it() {
         serde_json::to_value(run).unwrap(),
         json!({
             "run_id": "run1", "job": "daily", "trigger": "schedule",
-            "due_at": "2026-11-30T09:00:00.000Z", "attempt": 1, "state": "succeeded",
+            "due_at": "2026-11-30T09:00:00.000Z", "attempt": 1, "slots": 1, "state": "succeeded",
             "queued_at": "2026-11-30T09:00:00.250Z", "started_at": "2026-11-30T09:00:00.250Z",
             "finished_at": "2026-11-30T09:00:01.062Z", "duration_ms": 812, "late_ms": 250,
             "session_id": "session", "model": "local/default", "reply": "all good",

@@ -6,10 +6,13 @@
 
 mod backfill;
 mod cancel;
+mod changes;
 mod completions;
 mod context;
 mod doctor;
+mod dst;
 mod dues;
+mod forecast;
 mod holder;
 mod list;
 mod live;
@@ -19,7 +22,10 @@ mod new;
 mod next;
 mod output;
 mod pause;
+mod plan;
+mod plan_jobs;
 mod query;
+mod reasons;
 mod reload;
 mod run;
 mod running;
@@ -27,9 +33,13 @@ mod runs;
 mod schema;
 mod serve;
 mod show;
+mod simulate;
 mod slots;
 mod status;
+mod times;
 mod validate;
+mod why;
+mod why_answer;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -88,6 +98,12 @@ enum Verb {
     Runs(runs::Args),
     /// List what was decided about due times, newest first
     Slots(slots::Args),
+    /// Why a job did or did not run at a time
+    Why(why::Args),
+    /// What the job files would change
+    Plan(plan::Args),
+    /// What would be decided between two times
+    Simulate(simulate::Args),
     /// Print what a run said and did
     Logs(logs::Args),
     /// End a run
@@ -117,20 +133,8 @@ enum Verb {
 }
 
 /// Verbs of the contract that are not built yet: refused by name.
-const NOT_YET: &[&str] = &[
-    "agent",
-    "why",
-    "costs",
-    "plan",
-    "simulate",
-    "test",
-    "incidents",
-    "audit",
-    "import",
-    "export",
-    "backup",
-    "skills",
-];
+const NOT_YET: &[&str] =
+    &["agent", "costs", "test", "incidents", "audit", "import", "export", "backup", "skills"];
 
 /// The program: parses the command line, does what it says, and returns the exit code of the
 /// contract.
@@ -158,6 +162,9 @@ pub fn main() -> ExitCode {
         Verb::Validate(args) => validate::validate(&context, &args),
         Verb::Runs(args) => runs::runs(&context, &args),
         Verb::Slots(args) => slots::slots(&context, &args),
+        Verb::Why(args) => why::why(&context, &args),
+        Verb::Plan(args) => plan::plan(&context, &args),
+        Verb::Simulate(args) => simulate::simulate(&context, &args),
         Verb::Logs(args) => logs::logs(&context, &args),
         Verb::Cancel(args) => cancel::cancel(&context, &args),
         Verb::Pause(args) => pause::pause(&context, &args),

@@ -1,7 +1,7 @@
 //! `serve`: run the jobs at their times.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use super::live::{Live, Show, summary};
 use super::output::{Done, Failed, Voice, code, counted, length, local, note};
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::daemon::{Daemon, Holder, Kind, LockError, OpenError, Stopped, is_terminal};
+use crate::daemon::{Daemon, Kind, LockError, OpenError, StateLock, Stopped, is_terminal};
 use crate::process::SupervisorPath;
 use crate::run::{RunEvent, RunId};
 use crate::store::{Reader, RunRecord, database_in};
 
-/// How often a folder that a `run` holds is tried again.
+/// How often a folder that another process holds is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 
 /// Lines of a reply that are shown; the whole of it is in the history.
@@ -33,13 +33,17 @@ const LAST_WORDS_WITHIN: Duration = Duration::from_secs(1);
 const SHOWN_MAX: usize = 20;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {}
+pub(super) struct Args {
+    /// Wait while another `serve` holds the state folder, and take over when it ends
+    #[arg(long)]
+    standby: bool,
+}
 
-pub(super) fn serve(context: &Context, _: &Args) -> Done {
+pub(super) fn serve(context: &Context, args: &Args) -> Done {
     let (config, warnings) = context.config_with_warnings()?;
     warn(&warnings);
     let stopped = runtime()?.block_on(async {
-        let daemon = open(config).await?;
+        let daemon = open(config, args.standby).await?;
         introduce(&daemon, context);
         let listening = daemon.listen()?;
         let watching = Watching::start(&daemon, context);
@@ -55,27 +59,39 @@ pub(super) fn serve(context: &Context, _: &Args) -> Done {
     })
 }
 
-/// Takes the state folder. A `serve` in it is a refusal; a `run` in it ends, so that is waited for.
-async fn open(config: Config) -> Result<Daemon, Failed> {
-    let mut told = false;
+/// Takes the state folder. A `run` in it ends by itself, so that is waited for; a `serve` in it is
+/// a refusal, unless this one was told to stand by.
+async fn open(mut config: Config, standby: bool) -> Result<Daemon, Failed> {
     loop {
         let supervisor = SupervisorPath::current_exe();
         let clock = Arc::new(SystemClock);
         match Daemon::open(config.clone(), Kind::Serve, clock, supervisor).await {
-            Err(OpenError::Lock(LockError::Held {
-                holder: Some(Holder { kind: Kind::Run, pid }),
-                ..
-            })) => {
-                if !told {
-                    note(&format!("standing by until `punctual run` (pid {pid}) has ended"));
-                    told = true;
-                }
-                tokio::time::sleep(TRY_AGAIN).await;
+            Err(OpenError::Lock(LockError::Held { path, holder }))
+                if standby || holder.as_ref().is_some_and(|it| it.kind == Kind::Run) =>
+            {
+                let who = holder.map_or_else(|| "another process".to_owned(), |it| it.to_string());
+                note(&format!("standing by until {who} has ended"));
+                until_free(&path).await?;
+                // The files may have changed meanwhile; if they cannot be used, say so.
+                config =
+                    config.read_again().map_err(|problems| Failed::usage(report(&problems)))?.0;
             }
             Err(error @ OpenError::Lock(LockError::Held { .. })) => {
-                return Err(Failed::refused(format!("{error}; stop that one first")));
+                let hint = "stop that one first, or wait for it with --standby";
+                return Err(Failed::refused(format!("{error}; {hint}")));
             }
             result => return result.map_err(|error| Failed::usage(super::output::chain(&error))),
+        }
+    }
+}
+
+/// Waits until nobody holds the folder. Whoever takes it first then has it.
+async fn until_free(state_dir: &Path) -> Result<(), Failed> {
+    loop {
+        match StateLock::acquire(state_dir, Kind::Serve) {
+            Ok(_released_at_once) => return Ok(()),
+            Err(LockError::Held { .. }) => tokio::time::sleep(TRY_AGAIN).await,
+            Err(error) => return Err(Failed::usage(super::output::chain(&error))),
         }
     }
 }

@@ -8,9 +8,10 @@ use super::context::{Context, Named, now};
 use super::dues::{self, Dues};
 use super::ls;
 use super::output::{self, Done, Failed, counted, length};
+use crate::clock::rfc3339;
 use crate::config::{Config, JobSet};
 use crate::job::JobSpec;
-use crate::store::{Reader, RunFilter, RunRecord};
+use crate::store::{JobSummary, Reader, RunFilter, RunRecord};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -74,19 +75,36 @@ fn show_job(
     if args.json {
         return output::json(&json!({
             "job": job, "file": spec.file, "description": spec.description, "owner": spec.owner,
-            "enabled": spec.enabled, "next": next.map(|it| it.json()).unwrap_or_default(),
+            "enabled": spec.enabled,
+            "paused_reason": known.as_ref().and_then(|it| it.paused_reason.as_ref()),
+            "paused_until": known.as_ref().and_then(|it| it.paused_until.as_ref()),
+            "backoff_until": known.as_ref().and_then(|it| it.backoff_until.as_ref()),
+            "next": next.map(|it| it.json()).unwrap_or_default(),
             "last_run": last, "definition_hash": spec.definition_hash, "effective": spec.effective,
         }));
     }
     let next = next.map(|it| it.lines()).unwrap_or_default();
-    output::say(&job_words(spec, &next, last.as_ref()))
+    output::say(&job_words(spec, known.as_ref(), &next, last.as_ref()))
 }
 
-fn job_words(spec: &JobSpec, next: &[String], last: Option<&RunRecord>) -> String {
+fn job_words(
+    spec: &JobSpec,
+    known: Option<&JobSummary>,
+    next: &[String],
+    last: Option<&RunRecord>,
+) -> String {
     let mut lines = vec![format!("{} ({})", spec.id, spec.file.display())];
     lines.extend(spec.description.as_ref().map(|it| format!("  {it}")));
     lines.extend(spec.owner.as_ref().map(|it| format!("  owner     {it}")));
     lines.push(format!("  enabled   {}", spec.enabled));
+    if let Some(reason) = known.and_then(|it| it.paused_reason.as_ref()) {
+        let until = known.and_then(|it| it.paused_until.as_ref());
+        let until = until.map(|at| format!(" until {at}")).unwrap_or_default();
+        lines.push(format!("  paused    {reason}{until}"));
+    }
+    let waits = known.and_then(|it| it.backoff_until.as_ref());
+    let waits = waits.filter(|until| **until > rfc3339(now()));
+    lines.extend(waits.map(|at| format!("  backoff   nothing starts before {at}, after failures")));
     lines.push(format!("  model     {}", spec.agent.model));
     lines.push(format!("  tools     {}", spec.agent.tools.join(", ")));
     match &spec.schedule {
@@ -116,6 +134,8 @@ fn show_run(run: &RunRecord, args: &Args) -> Done {
         lines.extend(value.map(|value| format!("  {name:<9} {value}")));
     };
     line("due", run.due_at.as_ref().map(|at| format!("{at}, attempt {}", run.attempt)));
+    let stands_for = run.slots.filter(|slots| *slots > 1);
+    line("slots", stands_for.map(|slots| format!("{slots}: it stands for those missed before it")));
     line("queued", Some(run.queued_at.clone()));
     let late = run.late_ms.map(|ms| format!(", late by {}", span(ms))).unwrap_or_default();
     line("started", run.started_at.as_ref().map(|at| format!("{at}{late}")));

@@ -184,8 +184,6 @@ impl Dispatcher {
             let acts = self.planner.rebuffered(&job, due_at, wall);
             commands.extend(self.commands_of(acts, wall));
         }
-        let acts = self.planner.go_on_after_recovery(wall);
-        commands.extend(self.commands_of(acts, wall));
         commands
     }
 
@@ -246,7 +244,7 @@ impl Dispatcher {
                         turn.notify_one();
                     }
                 }
-                Act::Rewind => commands.push(Command::Rewind(now)),
+                Act::Rewind(to) => commands.push(Command::Rewind(to)),
             }
         }
         commands

@@ -97,19 +97,22 @@ async fn write_in_order(
                     after_record(&executor, &events, recorded, launch, then).await;
                 });
             }
+            // Nothing else is written about these two, so they need not wait for each other.
             Write::TakeOver(launch) => {
-                let hash = &launch.run.definition_hash;
-                let taken = executor.store.take_over(&launch.run.run_id, hash).await;
-                let recorded = taken.map(|()| Recorded::New).map_err(|error| error.to_string());
                 let events = events.clone();
                 tokio::spawn(async move {
+                    let hash = &launch.run.definition_hash;
+                    let taken = executor.store.take_over(&launch.run.run_id, hash).await;
+                    let recorded = taken.map(|()| Recorded::New).map_err(|error| error.to_string());
                     after_record(&executor, &events, recorded, Some(launch), None).await;
                 });
             }
             Write::GiveUp(run_id) => {
-                if let Err(error) = executor.store.give_up_queued(&run_id, now).await {
-                    tracing::error!(%run_id, %error, "could not close a run that is too late");
-                }
+                tokio::spawn(async move {
+                    if let Err(error) = executor.store.give_up_queued(&run_id, now).await {
+                        tracing::error!(%run_id, %error, "could not close a run that is too late");
+                    }
+                });
             }
             Write::Rewind(to) => {
                 let ahead = executor.store.rewind(to).await;

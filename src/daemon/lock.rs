@@ -37,7 +37,7 @@ pub struct StateLock {
 pub enum LockError {
     /// Another process holds it. The holder is unknown for the instant in which it introduces
     /// itself.
-    #[error("the state folder {path} is in use{}", introduce(holder.as_ref()))]
+    #[error("the state folder {path} is in use by {}", introduce(holder.as_ref()))]
     Held {
         /// Which folder.
         path: PathBuf,
@@ -55,12 +55,18 @@ pub enum LockError {
     },
 }
 
-fn introduce(holder: Option<&Holder>) -> String {
-    match holder {
-        Some(Holder { kind: Kind::Serve, pid }) => format!(" by `punctual serve` (pid {pid})"),
-        Some(Holder { kind: Kind::Run, pid }) => format!(" by `punctual run` (pid {pid})"),
-        None => String::new(),
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let verb = match self.kind {
+            Kind::Serve => "serve",
+            Kind::Run => "run",
+        };
+        write!(f, "`punctual {verb}` (pid {})", self.pid)
     }
+}
+
+fn introduce(holder: Option<&Holder>) -> String {
+    holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
 }
 
 impl StateLock {

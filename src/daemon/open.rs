@@ -94,10 +94,10 @@ impl Daemon {
             );
         }
 
-        let (planner, specs) = take_in(&store, &config, &jobs, now).await?;
         let problems = jobs.problems();
         let invalid =
             jobs.invalid.iter().map(|(name, why)| (name.clone(), all_words(why))).collect();
+        let (planner, specs) = take_in(&store, &config, jobs, now).await?;
         let scheduling = match kind {
             Kind::Serve => Scheduling::On,
             Kind::Run => Scheduling::Off,
@@ -212,21 +212,22 @@ fn sweep_workspaces(state_dir: &Path, alive: &[RunId]) {
 async fn take_in(
     store: &Store,
     config: &Config,
-    jobs: &JobSet,
+    jobs: JobSet,
     now: Timestamp,
 ) -> Result<(Planner, BTreeMap<JobId, Arc<JobSpec>>), OpenError> {
     let known = store.reader()?.known_jobs()?;
-    close_books(store, config, jobs, &known, now).await?;
-    let is_there = |name: &String| jobs.invalid.contains_key(name) || spec_of(jobs, name).is_some();
+    close_books(store, config, &jobs, &known, now).await?;
+    let is_there =
+        |name: &String| jobs.invalid.contains_key(name) || spec_of(&jobs, name).is_some();
     let gone = known.iter().filter(|(name, memory)| memory.was_there && !is_there(name));
     let gone = gone.map(|(name, _)| name.clone()).collect();
-    let memories = store.adopt_jobs(job_rows(jobs), gone, now).await?;
+    let memories = store.adopt_jobs(job_rows(&jobs), gone, now).await?;
 
     let (mut planner, mut specs) = (Planner::default(), BTreeMap::new());
-    for (id, spec) in &jobs.jobs {
-        let memory = &memories[id.as_str()];
-        planner.adopt(id, Rules::of(spec, memory.anchor), memory.memory.clone(), now);
-        specs.insert(id.clone(), Arc::new(spec.clone()));
+    for (id, spec) in jobs.jobs {
+        let JobMemory { anchor, memory, .. } = &memories[id.as_str()];
+        planner.adopt(&id, Rules::of(&spec, *anchor), memory.clone(), now);
+        specs.insert(id, Arc::new(spec));
     }
     // A job whose file is broken goes on being due as it last was, and each slot says why it does
     // not start.

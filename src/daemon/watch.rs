@@ -3,12 +3,14 @@
 //! Folders are watched, not files: editors write beside a file and rename over it. What happens
 //! within [`QUIET`] of each other is one change, so that a half-written set is not taken over.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use notify::{EventKind, RecursiveMode, Watcher as _};
-use tokio::sync::mpsc;
+use futures_util::StreamExt as _;
+use futures_util::future::select_all;
+use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
 
 use super::dispatcher::Scheduling;
 use crate::clock::{Clock, Deadline};
@@ -17,16 +19,22 @@ use crate::config::{Config, Reload};
 /// The contract: changes are taken as one set after this long without another one.
 const QUIET: Duration = Duration::from_secs(2);
 
+/// A name is at most 255 bytes; this holds a dozen of the longest, or a hundred usual ones.
+const EVENT_BYTES_MAX: usize = 4096;
+
 /// The watch, as long as this lives.
 pub(super) struct FileWatch {
-    /// Changes that matter; one that has not been taken stands for those after it.
-    changes: mpsc::Receiver<()>,
-    sender: mpsc::Sender<()>,
+    /// The present one last, and the one before it: what has happened there and was not read yet
+    /// would go with it. None: nobody watches.
+    watching: Vec<Watching>,
     quiet_from: Option<Deadline>,
     clock: Arc<dyn Clock>,
-    /// The present one, and the one before it: what that has noticed and not told yet would go
-    /// with it.
-    watchers: Vec<notify::RecommendedWatcher>,
+}
+
+struct Watching {
+    events: EventStream<Vec<u8>>,
+    folders: HashMap<WatchDescriptor, PathBuf>,
+    watched: Watched,
 }
 
 /// What belongs to the configuration.
@@ -39,35 +47,45 @@ impl FileWatch {
     /// Watches the files of `config`, if it says so. A watch that the system refuses is a word in
     /// the log, not an end: `reload` goes on working.
     pub(super) fn start(config: &Config, scheduling: Scheduling, clock: &Arc<dyn Clock>) -> Self {
-        let (sender, changes) = mpsc::channel(1);
-        let watchers = watcher(config, scheduling, &sender).into_iter().collect();
-        Self { changes, sender, quiet_from: None, clock: Arc::clone(clock), watchers }
+        let mut watch = Self { watching: Vec::new(), quiet_from: None, clock: Arc::clone(clock) };
+        watch.renew(config, scheduling);
+        watch
     }
 
-    /// Watches anew: a folder may have been replaced, or other files be meant. A change that was
-    /// noticed and not taken yet is not forgotten.
+    /// Watches anew: a folder may have been replaced, or other files be meant. A change that has
+    /// happened and was not taken yet is not forgotten.
     pub(super) fn renew(&mut self, config: &Config, scheduling: Scheduling) {
-        match watcher(config, scheduling, &self.sender) {
-            Some(watcher) => {
-                self.watchers.drain(..self.watchers.len().saturating_sub(1));
-                self.watchers.push(watcher);
+        if scheduling == Scheduling::Off || config.scheduler.reload != Reload::Watch {
+            self.watching.clear();
+            self.quiet_from = None;
+            return;
+        }
+        match Watching::start(config) {
+            Ok(watching) => {
+                self.watching.drain(..self.watching.len().saturating_sub(1));
+                self.watching.push(watching);
             }
-            None => self.watchers.clear(),
+            Err(error) => {
+                tracing::warn!(%error, "cannot watch the files; `punctual reload` reads them");
+            }
         }
     }
 
     /// Returns when files have changed and been quiet since. Nothing is lost if the future is
     /// dropped.
     pub(super) async fn changed(&mut self) {
+        if self.watching.is_empty() {
+            return std::future::pending().await;
+        }
         loop {
             let quiet = self.quiet_from.unwrap_or(Deadline::NEVER);
+            let any = select_all(self.watching.iter_mut().map(|it| Box::pin(it.next_matters())));
             tokio::select! {
-                change = self.changes.recv() => match change {
-                    Some(()) => {
+                (matters, ..) = any => {
+                    if matters {
                         self.quiet_from = Some(Deadline::after(self.clock.monotonic(), QUIET));
                     }
-                    None => unreachable!("this holds a sender of its own"),
-                },
+                }
                 () = quiet.wait() => {
                     self.quiet_from = None;
                     return;
@@ -77,34 +95,43 @@ impl FileWatch {
     }
 }
 
-fn watcher(
-    config: &Config,
-    scheduling: Scheduling,
-    changes: &mpsc::Sender<()>,
-) -> Option<notify::RecommendedWatcher> {
-    if scheduling == Scheduling::Off || config.scheduler.reload != Reload::Watch {
-        return None;
-    }
-    let refused = |error: &notify::Error| {
-        tracing::warn!(%error, "cannot watch the files; `punctual reload` reads them");
-    };
-    watch(config, changes.clone()).inspect_err(refused).ok()
-}
-
-fn watch(config: &Config, changes: mpsc::Sender<()>) -> notify::Result<notify::RecommendedWatcher> {
-    let watched = Watched { files: config.watched_files(), jobs_dir: config.jobs_dir.clone() };
-    let folders = watched.folders();
-    let mut inotify = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // What cannot be told may have been anything.
-        if event.map_or(true, |event| watched.is_changed_by(&event)) {
-            // Full: a change waits already, and is taken with this one.
-            let _ = changes.try_send(());
+impl Watching {
+    fn start(config: &Config) -> std::io::Result<Self> {
+        let watched = Watched { files: config.watched_files(), jobs_dir: config.jobs_dir.clone() };
+        let inotify = Inotify::init()?;
+        // Reading is no change, so it is not asked for.
+        let mask = WatchMask::CREATE
+            | WatchMask::DELETE
+            | WatchMask::MODIFY
+            | WatchMask::CLOSE_WRITE
+            | WatchMask::MOVE
+            | WatchMask::ATTRIB;
+        let mut folders = HashMap::new();
+        for folder in watched.folders() {
+            folders.insert(inotify.watches().add(&folder, mask)?, folder);
         }
-    })?;
-    for folder in folders {
-        inotify.watch(&folder, RecursiveMode::NonRecursive)?;
+        let events = inotify.into_event_stream(vec![0; EVENT_BYTES_MAX])?;
+        Ok(Self { events, folders, watched })
     }
-    Ok(inotify)
+
+    /// Whether the next thing that happens changes something that matters.
+    async fn next_matters(&mut self) -> bool {
+        match self.events.next().await {
+            // More has happened than the system keeps: it may have been anything.
+            Some(Ok(event)) if event.mask.contains(EventMask::Q_OVERFLOW) => true,
+            Some(Ok(event)) => {
+                let folder = self.folders.get(&event.wd);
+                folder
+                    .zip(event.name)
+                    .is_some_and(|(folder, name)| self.watched.matters(&folder.join(name)))
+            }
+            Some(Err(error)) => {
+                tracing::warn!(%error, "lost sight of the files; `punctual reload` reads them");
+                std::future::pending().await
+            }
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl Watched {
@@ -118,18 +145,6 @@ impl Watched {
         folders.dedup();
         folders.retain(|folder| folder.is_dir());
         folders
-    }
-
-    fn is_changed_by(&self, event: &notify::Event) -> bool {
-        match event.kind {
-            // Reading them is no change.
-            EventKind::Access(_) => false,
-            EventKind::Any
-            | EventKind::Create(_)
-            | EventKind::Modify(_)
-            | EventKind::Remove(_)
-            | EventKind::Other => event.paths.iter().any(|path| self.matters(path)),
-        }
     }
 
     fn matters(&self, path: &Path) -> bool {

@@ -22,9 +22,9 @@ pub enum Act {
     Replace(JobId),
     /// A run by hand that has waited may begin.
     Release(LiveId),
-    /// The clock was set back: ask the ledger what is decided ahead of it, and say so by
-    /// [`Planner::rewound`](super::Planner::rewound). Until then nothing is decided.
-    Rewind,
+    /// The clock was set back, to about this: ask the ledger what is decided after it, and say so
+    /// by [`Planner::rewound`](super::Planner::rewound). Until then nothing is decided.
+    Rewind(Timestamp),
 }
 
 /// What belongs into one transaction.

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::rules::{Availability, Memory, Rules};
+use super::rules::{Availability, Memory, Pause, Rules};
 use super::{Reason, SlotDecision};
 use crate::job::{Catchup, Overlap};
 use crate::run::Trigger;
-use crate::schedule::{Schedule, Span, Standing};
+use crate::schedule::{Moment, Schedule, Span, Standing};
 
 /// A slot first seen later than this is a misfire (contract, `catchup`).
 pub const MISFIRE_AFTER: Duration = Duration::from_secs(10);
@@ -89,38 +89,46 @@ pub struct Plan {
     pub slots: Vec<PlannedSlot>,
     /// Every moment up to here is decided once the rows are stored.
     pub decided_until: Timestamp,
+    /// The first moment after that.
+    pub next: Option<Moment>,
 }
 
 /// Decides every moment of `job` after its watermark whose start is not after `now`; of a retired
 /// one every moment that is not after `now`.
 pub fn decide(job: JobView<'_>, now: Timestamp) -> Plan {
     let decided_until = job.memory.decided_until;
-    let newest = match job.rules.availability {
-        // What was due and has not started is closed with the rest: it never will.
-        Availability::Retired => job.schedule.prev_moment(now).map(|moment| moment.at),
+    let has_come = |moment: &Moment| match job.rules.availability {
+        // What is due and has not started is closed with the rest: it never will.
+        Availability::Retired => moment.at <= now,
         Availability::Ready | Availability::Disabled | Availability::Invalid => {
-            newest_started(job.schedule, now)
+            job.schedule.start_of(moment.at) <= now
         }
     };
-    let newest = newest.filter(|&at| at > decided_until);
-    let Some(newest) = newest else { return Plan { slots: Vec::new(), decided_until } };
-    let stale_until = match job.rules.availability {
-        Availability::Retired => newest,
-        Availability::Ready | Availability::Disabled | Availability::Invalid => {
-            newest_stale(job.schedule, newest, now)
-        }
+    let first = job.schedule.next_moment(decided_until);
+    let Some(first) = first.filter(has_come) else {
+        return Plan { slots: Vec::new(), decided_until, next: first };
     };
     let mut day = Day { job, now, living: job.living, rows: Vec::new(), missable: Vec::new() };
-    for stretch in job.undecided(decided_until, stale_until) {
-        for span in job.schedule.spans(stretch.after, stretch.up_to) {
-            day.stale(span, stretch.held);
+    // Whoever looks in time finds nothing stale, and saves the search for it.
+    let stale_until = match job.rules.availability {
+        Availability::Retired => job.schedule.prev_moment(now).map(|moment| moment.at),
+        _ if job.schedule.start_of(first.at) >= now - MISFIRE_AFTER => None,
+        Availability::Ready | Availability::Disabled | Availability::Invalid => {
+            newest_started(job.schedule, now).map(|newest| newest_stale(job.schedule, newest, now))
+        }
+    };
+    if let Some(stale_until) = stale_until {
+        for stretch in job.undecided(decided_until, stale_until) {
+            for span in job.schedule.spans(stretch.after, stretch.up_to) {
+                day.stale(span, stretch.held);
+            }
         }
     }
-    let fresh = day.fresh_moments(stale_until, newest);
-    let superseded = day.misfires(&fresh);
-    day.decide_fresh(&fresh, superseded);
+    let Fresh { moments, newest, next } = day.fresh(stale_until.unwrap_or(decided_until));
+    let superseded = day.misfires(&moments);
+    day.decide_fresh(&moments, superseded);
     day.rows.sort_by_key(|row| row.due_at);
-    Plan { slots: day.rows, decided_until: newest }
+    Plan { slots: day.rows, decided_until: newest.max(decided_until), next }
 }
 
 /// How long after its start a misfire may still start (contract, `catchup_window`).
@@ -196,10 +204,19 @@ impl JobView<'_> {
 }
 
 /// A moment that comes in time.
-struct Fresh {
+struct FreshMoment {
     at: Timestamp,
     standing: Standing,
     held: Option<Reason>,
+}
+
+/// What comes in time.
+struct Fresh {
+    moments: Vec<FreshMoment>,
+    /// The newest moment that has come, or where the search began.
+    newest: Timestamp,
+    /// The first one that has not.
+    next: Option<Moment>,
 }
 
 /// What one look decides.
@@ -229,21 +246,26 @@ impl Day<'_> {
         self.range(span, decision, reason);
     }
 
-    fn fresh_moments(&self, after: Timestamp, up_to: Timestamp) -> Vec<Fresh> {
-        let mut fresh = Vec::new();
-        for stretch in self.job.undecided(after.max(self.job.memory.decided_until), up_to) {
-            let mut next = self.job.schedule.next_moment(stretch.after);
-            while let Some(moment) = next.filter(|moment| moment.at <= stretch.up_to) {
-                let held = stretch.held;
-                fresh.push(Fresh { at: moment.at, standing: moment.standing, held });
-                next = self.job.schedule.next_moment(moment.at);
+    /// The moments after `after` that have come, but for those that are decided ahead.
+    fn fresh(&self, after: Timestamp) -> Fresh {
+        let memory = self.job.memory;
+        let mut fresh = Fresh { moments: Vec::new(), newest: after, next: None };
+        loop {
+            fresh.next = self.job.schedule.next_moment(fresh.newest);
+            let come = fresh.next.filter(|it| self.job.schedule.start_of(it.at) <= self.now);
+            let Some(Moment { at, standing }) = come else { return fresh };
+            fresh.newest = at;
+            if !memory.ahead.iter().any(|&(first, last)| first <= at && at <= last) {
+                let pause = memory.pause.as_ref();
+                let pause = pause.filter(|pause| pause.until.is_none_or(|until| at <= until));
+                let held = pause.map(Pause::reason);
+                fresh.moments.push(FreshMoment { at, standing, held });
             }
         }
-        fresh
     }
 
     /// Decides what is stale and due. Returns how many slots a fresh one stands for.
-    fn misfires(&mut self, fresh: &[Fresh]) -> u64 {
+    fn misfires(&mut self, fresh: &[FreshMoment]) -> u64 {
         let missable = std::mem::take(&mut self.missable);
         let Some(newest) = missable.last().map(|span| span.last) else { return 0 };
         if self.job.rules.availability == Availability::Retired {
@@ -253,7 +275,7 @@ impl Day<'_> {
         match self.job.rules.catchup {
             Catchup::None => self.missed(&missable, self.job.unseen_because),
             Catchup::Latest => {
-                let stands = |it: &Fresh| it.standing == Standing::Due && it.held.is_none();
+                let stands = |it: &FreshMoment| it.standing == Standing::Due && it.held.is_none();
                 if fresh.iter().any(stands) {
                     self.missed(&missable, Reason::Superseded);
                     return count(&missable);
@@ -302,7 +324,7 @@ impl Day<'_> {
         }
     }
 
-    fn decide_fresh(&mut self, fresh: &[Fresh], mut superseded: u64) {
+    fn decide_fresh(&mut self, fresh: &[FreshMoment], mut superseded: u64) {
         use SlotDecision::{Held, Skipped};
         for moment in fresh {
             let (decision, reason) =

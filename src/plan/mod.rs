@@ -22,7 +22,7 @@ pub use due::{
 pub use planner::{Ahead, Planner};
 pub use retry::{Chain, Follow, RunEnd, follow};
 pub use rules::{Account, Availability, Memory, Pause, PauseCause, Rules};
-pub use simulate::{Behaviour, Simulated, SimulatedLanes, What, simulate};
+pub use simulate::{Behaviour, GLOBAL, Simulated, SimulatedLanes, Simulation, What, simulate};
 pub use track::ByHand;
 
 words!(

@@ -18,6 +18,10 @@ use crate::job::JobId;
 /// A clock that goes back by less is being adjusted, not set.
 const SET_BACK_MIN: SignedDuration = SignedDuration::from_secs(1);
 
+/// A clock that was set back is noticed within this, by whoever looks each second; what came due
+/// in between has come due.
+const NOTICED_WITHIN: SignedDuration = SignedDuration::from_secs(2);
+
 /// A clock that was set by more than this is worth a word in the log.
 const STEP_WORTH_A_WORD: SignedDuration = SignedDuration::from_hours(3);
 
@@ -50,7 +54,7 @@ impl Planner {
     pub fn adopt(&mut self, id: &JobId, rules: Rules, memory: Memory, now: Timestamp) {
         match self.jobs.get_mut(id) {
             // It was gone or invalid, and a run of it may still live.
-            Some(track) => track.adopt_again(rules, memory),
+            Some(track) => track.begin_again(rules, memory),
             None => drop(self.jobs.insert(id.clone(), Track::new(id.clone(), rules, memory))),
         }
         self.requeue(id, now);
@@ -138,12 +142,6 @@ impl Planner {
         past.flat_map(|track| track.go_on(ids, now)).collect()
     }
 
-    /// Starts what recovery has left to start: none of it waits for the next due instant.
-    pub fn go_on_after_recovery(&mut self, now: Timestamp) -> Vec<Act> {
-        let ids = &mut self.ids;
-        self.jobs.values_mut().flat_map(|track| track.go_on(ids, now)).collect()
-    }
-
     /// When each job is due next, soonest first.
     pub fn upcoming(&self) -> Vec<(Timestamp, &JobId)> {
         let next = |(id, track): (_, &Track)| Some((track.next_due()?, id));
@@ -165,7 +163,7 @@ impl Planner {
         let because = match self.observe(now) {
             Sight::SetBack => {
                 self.rewinding = true;
-                return vec![Act::Rewind];
+                return vec![Act::Rewind(now.wall - NOTICED_WITHIN)];
             }
             Sight::SetForward => Reason::ClockStep,
             Sight::Usual => Reason::Down,
@@ -360,3 +358,7 @@ enum Sight {
     /// It shows an earlier time than before.
     SetBack,
 }
+
+#[cfg(test)]
+#[path = "tests/planner.rs"]
+mod tests;

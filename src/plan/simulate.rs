@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::act::{Act, LiveId, Start};
+use super::act::{Act, LiveId, PauseChange, Record, Start, Turned};
 use super::due::PlannedSlot;
 use super::planner::Planner;
 use super::retry::{Chain, RunEnd};
@@ -14,10 +14,13 @@ use crate::clock::Now;
 use crate::job::JobId;
 use crate::run::{ErrorKind, State, Trigger};
 
+/// The name of the lane that every run waits in, if there is one.
+pub const GLOBAL: &str = "*";
+
 /// Where the runs of a simulation wait.
 #[derive(Debug, Clone, Default)]
 pub struct SimulatedLanes {
-    /// The widths of lanes by name; the global one is `*`.
+    /// The widths of lanes by name; the global one is [`GLOBAL`].
     pub widths: BTreeMap<String, usize>,
     /// The named lane of each job that has one.
     pub of_job: HashMap<JobId, String>,
@@ -77,20 +80,45 @@ pub enum What {
         /// When it will have ended.
         ends_at: Timestamp,
     },
+    /// A newer slot took the place of a run.
+    Replaced {
+        /// The run's slot and attempt.
+        chain: Chain,
+    },
     /// The job is held.
     Held(String),
 }
 
+impl What {
+    fn is_decision(&self) -> bool {
+        match self {
+            Self::Slot(_) | Self::Turned { .. } => true,
+            Self::Began { .. } | Self::Replaced { .. } | Self::Held(_) => false,
+        }
+    }
+}
+
+/// What a simulation came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Simulation {
+    /// In the order of deciding.
+    pub results: Vec<Simulated>,
+    /// The most runs that held each lane at once; a lane that nobody held is not in it.
+    pub peaks: BTreeMap<String, usize>,
+    /// The time of the first decision that is left out, if there were more than were wanted.
+    pub stopped_at: Option<Timestamp>,
+}
+
 /// Lets `planner` decide from `from` (whose moments before are decided) until `until`, with runs
-/// that go as `behave` says. Stops early after `rows_max` results, which bounds memory.
+/// that go as `behave` says. Stops after `decisions_max` decisions, which bounds memory.
 pub fn simulate(
     planner: &mut Planner,
     from: Timestamp,
     until: Timestamp,
     lanes: &SimulatedLanes,
     behave: impl FnMut(&JobId, &Start) -> Behaviour,
-    rows_max: usize,
-) -> Vec<Simulated> {
+    decisions_max: usize,
+) -> Simulation {
     let mut world = World {
         planner,
         lanes,
@@ -102,15 +130,16 @@ pub fn simulate(
         ends: BTreeSet::new(),
         runs: HashMap::new(),
         asked: 0,
-        results: Vec::new(),
+        decisions_left: decisions_max,
+        told: Simulation::default(),
     };
-    while world.results.len() < rows_max
+    while world.told.stopped_at.is_none()
         && let Some(next) = world.next().filter(|&next| next <= until)
     {
         world.now = world.now.max(next);
         world.step();
     }
-    world.results
+    world.told
 }
 
 struct World<'a, B> {
@@ -123,9 +152,10 @@ struct World<'a, B> {
     /// Who waits for lanes, the first first.
     waiting: BTreeMap<(u8, u64), (JobId, Start, Timestamp)>,
     ends: BTreeSet<(Timestamp, LiveId)>,
-    runs: HashMap<LiveId, (JobId, Behaviour)>,
+    runs: HashMap<LiveId, (JobId, Chain, Behaviour)>,
     asked: u64,
-    results: Vec<Simulated>,
+    decisions_left: usize,
+    told: Simulation,
 }
 
 impl<B: FnMut(&JobId, &Start) -> Behaviour> World<'_, B> {
@@ -147,7 +177,7 @@ impl<B: FnMut(&JobId, &Start) -> Behaviour> World<'_, B> {
 
     /// A run that holds its lanes is over.
     fn end(&mut self, id: LiveId) {
-        let Some((job, Behaviour { state, kind, .. })) = self.runs.remove(&id) else { return };
+        let Some((job, _, Behaviour { state, kind, .. })) = self.runs.remove(&id) else { return };
         for lane in self.lanes_of(&job) {
             *self.held.entry(lane).or_default() -= 1;
         }
@@ -163,31 +193,40 @@ impl<B: FnMut(&JobId, &Start) -> Behaviour> World<'_, B> {
     fn act(&mut self, acts: Vec<Act>) {
         for act in acts {
             match act {
-                Act::Record(record) => {
-                    let job = &record.job;
-                    let (at, mut results) = (self.now, Vec::new());
-                    results.extend(record.rows.into_iter().map(What::Slot));
-                    results.extend(record.turned.into_iter().map(|it| What::Turned {
-                        due_at: it.due_at,
-                        decision: it.decision,
-                        reason: it.reason,
-                    }));
-                    if let Some(super::PauseChange::Held(pause)) = record.pause {
-                        results.push(What::Held(pause.words));
-                    }
-                    let told = |what| Simulated { job: job.clone(), at, what };
-                    self.results.extend(results.into_iter().map(told));
-                    if let Some(start) = record.start {
-                        let rank =
-                            u8::from(matches!(start.trigger, Trigger::Catchup | Trigger::Backfill));
-                        self.waiting.insert((rank, self.asked), (job.clone(), start, self.now));
-                        self.asked += 1;
-                    }
-                }
+                Act::Record(record) => self.record(*record),
                 Act::Replace(job) => self.cut(&job),
-                Act::Release(_) | Act::Rewind => {}
+                Act::Release(_) | Act::Rewind(_) => {}
             }
         }
+    }
+
+    fn record(&mut self, record: Record) {
+        let job = &record.job;
+        for row in record.rows {
+            self.tell(job, What::Slot(row));
+        }
+        for Turned { due_at, decision, reason } in record.turned {
+            self.tell(job, What::Turned { due_at, decision, reason });
+        }
+        if let Some(PauseChange::Held(pause)) = record.pause {
+            self.tell(job, What::Held(pause.words));
+        }
+        if let Some(start) = record.start {
+            let rank = u8::from(matches!(start.trigger, Trigger::Catchup | Trigger::Backfill));
+            self.waiting.insert((rank, self.asked), (job.clone(), start, self.now));
+            self.asked += 1;
+        }
+    }
+
+    fn tell(&mut self, job: &JobId, what: What) {
+        if what.is_decision() {
+            let Some(left) = self.decisions_left.checked_sub(1) else {
+                self.told.stopped_at.get_or_insert(self.now);
+                return;
+            };
+            self.decisions_left = left;
+        }
+        self.told.results.push(Simulated { job: job.clone(), at: self.now, what });
     }
 
     /// A newer slot takes the place of what runs, or waits for its lanes.
@@ -196,14 +235,17 @@ impl<B: FnMut(&JobId, &Start) -> Behaviour> World<'_, B> {
         let waits = self.waiting.iter().filter(|(_, it)| it.0 == *job);
         for place in waits.map(|(place, _)| *place).collect::<Vec<_>>() {
             if let Some((_, start, _)) = self.waiting.remove(&place) {
+                self.tell(job, What::Replaced { chain: start.chain });
                 self.tell_end(job, start.id, replaced.0, replaced.1);
             }
         }
         let runs = self.runs.iter().filter(|(_, run)| run.0 == *job);
         for id in runs.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.ends.retain(|(_, ending)| *ending != id);
-            if let Some((_, behaviour)) = self.runs.get_mut(&id) {
+            if let Some((_, chain, behaviour)) = self.runs.get_mut(&id) {
                 (behaviour.state, behaviour.kind) = replaced;
+                let chain = *chain;
+                self.tell(job, What::Replaced { chain });
             }
             self.end(id);
         }
@@ -212,15 +254,20 @@ impl<B: FnMut(&JobId, &Start) -> Behaviour> World<'_, B> {
     fn let_in(&mut self) {
         let places: Vec<_> = self.waiting.keys().copied().collect();
         for place in places {
+            // Every run needs the global lane: when it is full, nobody behind has a chance.
+            if !self.is_free(GLOBAL) {
+                break;
+            }
             let job = &self.waiting[&place].0;
             let lanes = self.lanes_of(job);
-            let is_free =
-                |lane: &&str| self.held.get(lane).copied().unwrap_or(0) < self.lanes.widths[*lane];
-            if !lanes.iter().all(is_free) {
+            if !lanes.iter().all(|lane| self.is_free(lane)) {
                 continue;
             }
             for lane in lanes {
-                *self.held.entry(lane).or_default() += 1;
+                let held = self.held.entry(lane).or_default();
+                *held += 1;
+                let peak = self.told.peaks.entry(lane.to_owned()).or_default();
+                *peak = (*peak).max(*held);
             }
             let (job, start, asked_at) = self.waiting.remove(&place).expect("it was just seen");
             self.begin(job, &start, asked_at);
@@ -232,10 +279,9 @@ impl<B: FnMut(&JobId, &Start) -> Behaviour> World<'_, B> {
         let ends_at = self.now + behaviour.takes;
         let waited = self.now.duration_since(asked_at).unsigned_abs();
         let (chain, trigger) = (start.chain, start.trigger);
-        let what = What::Began { chain, trigger, waited, ends_at };
-        self.results.push(Simulated { job: job.clone(), at: self.now, what });
+        self.tell(&job, What::Began { chain, trigger, waited, ends_at });
         self.ends.insert((ends_at, start.id));
-        self.runs.insert(start.id, (job, behaviour));
+        self.runs.insert(start.id, (job, chain, behaviour));
     }
 }
 
@@ -243,6 +289,15 @@ impl<'a, B> World<'a, B> {
     fn lanes_of(&self, job: &JobId) -> Vec<&'a str> {
         let lanes = self.lanes;
         let named = lanes.of_job.get(job).map(String::as_str);
-        named.into_iter().chain(["*"]).filter(|lane| lanes.widths.contains_key(*lane)).collect()
+        named.into_iter().chain([GLOBAL]).filter(|lane| lanes.widths.contains_key(*lane)).collect()
+    }
+
+    fn is_free(&self, lane: &str) -> bool {
+        let held = self.held.get(lane).copied().unwrap_or(0);
+        self.lanes.widths.get(lane).is_none_or(|&width| held < width)
     }
 }
+
+#[cfg(test)]
+#[path = "tests/simulate.rs"]
+mod tests;

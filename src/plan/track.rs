@@ -17,7 +17,7 @@ use super::rules::{Account, Availability, Memory, Pause, PauseCause, Rules};
 use super::{Reason, SlotDecision};
 use crate::job::{Catchup, JobId, Overlap};
 use crate::run::Trigger;
-use crate::schedule::Schedule;
+use crate::schedule::{Moment, Schedule, Standing};
 
 /// One job's part of the planner.
 #[derive(Debug, Clone)]
@@ -29,6 +29,10 @@ pub(super) struct Track {
     waiting: VecDeque<Waiting>,
     retrying: Vec<Retrying>,
     backfill: VecDeque<Chain>,
+    /// The first moment after the watermark, and the first of those that are due and undecided.
+    /// Kept, since finding them is most of the work of a look.
+    next_moment: Option<Timestamp>,
+    next_due: Option<Timestamp>,
 }
 
 /// Gives living runs their numbers.
@@ -70,7 +74,7 @@ impl Ids {
 
 impl Track {
     pub(super) fn new(id: JobId, rules: Rules, memory: Memory) -> Self {
-        Self {
+        let mut track = Self {
             id,
             rules,
             memory,
@@ -78,7 +82,30 @@ impl Track {
             waiting: VecDeque::new(),
             retrying: Vec::new(),
             backfill: VecDeque::new(),
-        }
+            next_moment: None,
+            next_due: None,
+        };
+        track.look_ahead();
+        track
+    }
+
+    /// Finds what comes next, after the watermark or the schedule has changed.
+    fn look_ahead(&mut self) {
+        let schedule = self.rules.schedule.as_ref();
+        let next = schedule.and_then(|it| it.next_moment(self.memory.decided_until));
+        self.expect(next);
+    }
+
+    /// `next` is the first moment after the watermark.
+    fn expect(&mut self, next: Option<Moment>) {
+        self.next_moment = next.map(|moment| moment.at);
+        self.next_due = match next {
+            Some(Moment { at, standing: Standing::Due }) if self.memory.ahead.is_empty() => {
+                Some(at)
+            }
+            Some(_) => self.find_next_due(),
+            None => None,
+        };
     }
 
     /// When it is due next, by its nominal time.
@@ -87,6 +114,10 @@ impl Track {
             Availability::Ready | Availability::Disabled | Availability::Invalid => {}
             Availability::Retired => return None,
         }
+        self.next_due
+    }
+
+    fn find_next_due(&self) -> Option<Timestamp> {
         let schedule = self.rules.schedule.as_ref()?;
         let mut after = self.memory.decided_until;
         // What is decided ahead is not due again.
@@ -101,14 +132,14 @@ impl Track {
 
     /// When it wants to be looked at, given that it was looked at `now`.
     pub(super) fn wake(&self, now: Timestamp) -> Option<Timestamp> {
-        let moment = self.rules.schedule.as_ref().and_then(|schedule| {
-            let next = schedule.next_moment(self.memory.decided_until)?;
-            Some(schedule.start_of(next.at))
-        });
-        // A retry that is due and still here waits for a run's end, not for time.
-        let retry = self.retrying.iter().map(|it| it.at).filter(|&at| at > now).min();
+        let moment = self.next_moment.map(|at| self.start_of(at));
+        // While something runs, what follows waits for its end, not for time.
+        let is_free = self.rules.overlap == Overlap::AllowAll || self.live.is_empty();
+        let retry = self.retrying.iter().map(|it| it.at).filter(|_| is_free).min();
+        let waits = !self.waiting.is_empty() && self.retrying.is_empty() && is_free;
+        let waiting = waits.then_some(now);
         let pause = self.memory.pause.as_ref().and_then(|pause| pause.until);
-        [moment, retry, pause].into_iter().flatten().min()
+        [moment, retry, waiting, pause].into_iter().flatten().min()
     }
 
     /// Whether nothing of it is left to follow.
@@ -167,6 +198,7 @@ impl Track {
         let plan = decide(view, now);
         self.memory.decided_until = plan.decided_until;
         self.memory.ahead.retain(|(_, last)| *last > plan.decided_until);
+        self.expect(plan.next);
         self.apply(ids, plan.slots)
     }
 
@@ -470,10 +502,11 @@ impl Track {
     }
 
     /// The job is back, as the ledger remembers it.
-    pub(super) fn adopt_again(&mut self, rules: Rules, memory: Memory) {
+    pub(super) fn begin_again(&mut self, rules: Rules, memory: Memory) {
         self.rules = rules;
         let decided_until = self.begin(memory.decided_until);
         self.memory = Memory { decided_until, ..memory };
+        self.look_ahead();
     }
 
     /// Where decisions begin when the ledger says `begins`: what was decided since it was asked
@@ -496,6 +529,8 @@ impl Track {
         };
         let plan = decide(view, now);
         self.memory.decided_until = plan.decided_until;
+        self.memory.ahead.retain(|(_, last)| *last > plan.decided_until);
+        self.expect(plan.next);
         self.apply(ids, plan.slots)
     }
 
@@ -506,6 +541,7 @@ impl Track {
         if let Some(begins) = decided_until {
             self.memory.decided_until = self.begin(begins);
         }
+        self.look_ahead();
         let mut record = self.record();
         match self.rules.availability {
             Availability::Ready | Availability::Invalid => return Vec::new(),
@@ -580,6 +616,7 @@ impl Track {
     ) {
         self.memory.decided_until = decided_until;
         self.memory.ahead = ahead;
+        self.look_ahead();
         let longest = self.rules.retry.backoff.iter().copied().max().unwrap_or(BACKOFF_MAX);
         for retry in &mut self.retrying {
             retry.at = retry.at.min(now + longest);

@@ -336,6 +336,7 @@ fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         trigger: row.get("trigger")?,
         due_at: row.get("due_at")?,
         attempt: row.get("attempt")?,
+        slots: row.get("slots")?,
         state: row.get("state")?,
         queued_at: row.get("queued_at")?,
         started_at: row.get("started_at")?,

@@ -18,6 +18,8 @@ pub struct RunRecord {
     pub due_at: Option<String>,
     /// 1 for the first.
     pub attempt: u32,
+    /// The due instants that it stands for: 1, or more for a catch-up.
+    pub slots: Option<i64>,
     /// Where it is in its life.
     pub state: String,
     /// When it was recorded.

@@ -265,7 +265,12 @@ fn queued(db: &Connection, run: &OpenRun) -> rusqlite::Result<Option<QueuedRun>>
 }
 
 /// The attempts of a slot before this one, as far as they belong to the same start.
-fn chain(db: &Connection, job: &str, due_at: Timestamp, attempt: u32) -> rusqlite::Result<Chain> {
+pub(super) fn chain(
+    db: &Connection,
+    job: &str,
+    due_at: Timestamp,
+    attempt: u32,
+) -> rusqlite::Result<Chain> {
     let attempts: Vec<(u32, Trigger, RunEnd)> = db
         .prepare_cached(
             "SELECT attempt, trigger, state, error_kind, tool_calls, finished_at, queued_at
@@ -286,7 +291,7 @@ fn chain(db: &Connection, job: &str, due_at: Timestamp, attempt: u32) -> rusqlit
     Ok(Chain { attempt, ..chain })
 }
 
-fn end_from(row: &Row<'_>) -> rusqlite::Result<RunEnd> {
+pub(super) fn end_from(row: &Row<'_>) -> rusqlite::Result<RunEnd> {
     let kind: Option<String> = row.get("error_kind")?;
     let at: Option<String> = row.get("finished_at")?;
     let queued_at: String = row.get("queued_at")?;

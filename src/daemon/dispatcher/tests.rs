@@ -273,7 +273,7 @@ fn a_clock_that_was_set_back_is_asked_about_before_anything_else_is_decided() {
     dispatcher.step(ended(run, State::Succeeded), moment("2026-11-30T08:01:01Z"));
     let back = Now { wall: at("2026-11-30T07:30:00Z"), ..moment("2026-11-30T08:01:02Z") };
     let commands = dispatcher.step(Event::Woke, back);
-    assert!(matches!(commands[..], [Command::Rewind(to)] if to == back.wall), "{commands:?}");
+    assert!(matches!(commands[..], [Command::Rewind(to)] if to < back.wall), "{commands:?}");
     let minute = Now { wall: at("2026-11-30T07:31:00Z"), ..moment("2026-11-30T08:02:02Z") };
     assert_eq!(short(&dispatcher.step(Event::Woke, minute)).len(), 0);
     let ahead = [("a".parse().unwrap(), (back.wall, Vec::new()))].into();

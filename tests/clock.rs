@@ -1,0 +1,199 @@
+//! A real daemon with a real ledger under a clock that is set forward, set back and sleeps.
+
+#[expect(dead_code, reason = "the other tests of the whole program use the rest")]
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use punctual::clock::{Clock, ManualClock};
+use punctual::config::{Sources, load};
+use punctual::daemon::{Daemon, Kind};
+use punctual::job::Environment;
+use punctual::process::SupervisorPath;
+use serde_json::json;
+use support::scripts::FINE;
+use support::{House, scripted};
+use tokio::task::JoinHandle;
+
+const MINUTELY: &str = "[schedule]\ncron = \"* * * * *\"\n[agent]\nprompt = \"go\"\ntools = []\n";
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// A daemon in this process, whose clock is in our hands.
+struct World {
+    house: House,
+    clock: Arc<ManualClock>,
+    serving: Option<JoinHandle<()>>,
+}
+
+impl World {
+    async fn new(jobs: &[(&str, &str)], start: &str) -> Self {
+        let house = scripted(FINE, "");
+        for (name, text) in jobs {
+            house.job(name, text);
+        }
+        let clock = Arc::new(ManualClock::new(at(start)));
+        let mut world = Self { house, clock, serving: None };
+        world.start().await;
+        world
+    }
+
+    async fn start(&mut self) {
+        let sources = Sources {
+            config_paths: vec![self.house.path("config.toml")],
+            state_dir: Some(self.house.path("state")),
+            environment: Environment::fixed([]),
+            current_dir: self.house.path("."),
+        };
+        let config = load(&sources).unwrap().0;
+        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        let supervisor = SupervisorPath::current_exe();
+        let daemon = Daemon::open(config, Kind::Serve, clock, supervisor).await.unwrap();
+        let listening = daemon.listen().unwrap();
+        self.serving = Some(tokio::spawn(async move {
+            daemon.serve(listening).await.unwrap();
+        }));
+    }
+
+    /// The process is gone, as far as one can be without a process of its own.
+    async fn stop(&mut self) {
+        if let Some(serving) = self.serving.take() {
+            serving.abort();
+            drop(serving.await);
+        }
+    }
+
+    /// Waits for a state of the ledger, away from the runtime's own threads.
+    fn until(&self, sql: &str) {
+        tokio::task::block_in_place(|| self.house.until(sql));
+    }
+
+    /// Both clocks go on to this time, and `job` runs for it.
+    fn goes_to_and_runs(&self, job: &str, time: &str) {
+        self.clock.advance(at(time).duration_since(self.clock.wall()).unsigned_abs());
+        self.has_run(job, time);
+    }
+
+    fn has_run(&self, job: &str, time: &str) {
+        let due = format!("{:.3}", at(time));
+        self.until(&format!(
+            "SELECT count(*) = 1 FROM v1_runs
+             WHERE job = '{job}' AND due_at = '{due}' AND state = 'succeeded'"
+        ));
+    }
+
+    /// What was decided, in short.
+    fn slots(&self, job: &str) -> Vec<serde_json::Value> {
+        self.house.rows(&format!(
+            "SELECT substr(due_at, 1, 16), substr(due_until, 1, 16), slots, decision, reason
+             FROM v1_slots WHERE job = '{job}' ORDER BY due_at"
+        ))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_has_run_does_not_run_again_when_the_clock_is_set_back() {
+    let mut world = World::new(&[("a", MINUTELY)], "2026-11-30T11:59:30Z").await;
+    world.goes_to_and_runs("a", "2026-11-30T12:00:00Z");
+    world.clock.step_to(at("2026-11-30T11:58:30Z"));
+    world.goes_to_and_runs("a", "2026-11-30T11:59:00Z");
+    world.clock.advance(Duration::from_mins(1));
+    world.goes_to_and_runs("a", "2026-11-30T12:01:00Z");
+    // Eight hours back: it goes on at the next minute, and not when the clock has caught up.
+    world.clock.step_to(at("2026-11-30T04:00:30Z"));
+    world.goes_to_and_runs("a", "2026-11-30T04:01:00Z");
+    world.stop().await;
+    let started = |time: &str| {
+        let time = format!("2026-11-30T{time}");
+        json!([time, time, 1, "started", null])
+    };
+    assert_eq!(
+        world.slots("a"),
+        [started("04:01"), started("11:59"), started("12:00"), started("12:01")]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_was_years_ahead_for_a_moment_stops_nothing() {
+    let none = MINUTELY.replace("[agent]", "catchup = \"none\"\n[agent]");
+    let jobs = [("a", MINUTELY), ("none", &none)];
+    let mut world = World::new(&jobs, "2026-11-30T11:59:30Z").await;
+    world.goes_to_and_runs("a", "2026-11-30T12:00:00Z");
+    world.has_run("none", "2026-11-30T12:00:00Z");
+    world.clock.step_to(at("2036-01-01T00:00:30Z"));
+    world.has_run("a", "2036-01-01T00:00:00Z");
+    world.until("SELECT count(*) = 1 FROM v1_slots WHERE job = 'none' AND reason = 'clock_step'");
+    world.clock.step_to(at("2026-11-30T12:02:30Z"));
+    world.goes_to_and_runs("a", "2026-11-30T12:03:00Z");
+    world.has_run("none", "2026-11-30T12:03:00Z");
+    // The same when it is set right while nobody looks.
+    world.clock.step_to(at("2036-02-01T00:00:30Z"));
+    world.has_run("a", "2036-02-01T00:00:00Z");
+    world.until("SELECT count(*) = 1 FROM v1_slots WHERE job = 'none' AND reason = 'clock_step'");
+    world.stop().await;
+    world.clock.step_to(at("2026-11-30T12:04:30Z"));
+    world.start().await;
+    world.goes_to_and_runs("a", "2026-11-30T12:05:00Z");
+    world.has_run("none", "2026-11-30T12:05:00Z");
+    world.stop().await;
+    let minute = |time: &str, what: [Option<&str>; 2]| {
+        let time = format!("2026-11-30T{time}");
+        json!([time, time, 1, what[0], what[1]])
+    };
+    let (started, missed) = ([Some("started"), None], [Some("missed"), Some("down")]);
+    assert_eq!(
+        world.slots("none"),
+        [
+            minute("12:00", started),
+            json!(["2026-11-30T12:01", "2026-11-30T12:02", 2, "missed", "down"]),
+            minute("12:03", started),
+            minute("12:04", missed),
+            minute("12:05", started),
+        ]
+    );
+    // Runs that were started stay, and each instant has one row.
+    let far = "SELECT count(*) FROM v1_runs WHERE due_at > '2036'";
+    assert_eq!(world.house.value(far), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_sleeps_over_slots_makes_up_for_them_once() {
+    let wide = "[schedule]\ncron = \"0 * * * *\"\ncatchup_window = \"12h\"\n\
+                [agent]\nprompt = \"go\"\ntools = []\n";
+    let mut world = World::new(&[("a", wide)], "2026-11-30T08:30:00Z").await;
+    world.clock.suspend(Duration::from_hours(8));
+    world.has_run("a", "2026-11-30T16:00:00Z");
+    world.stop().await;
+    assert_eq!(
+        world.slots("a"),
+        [
+            json!(["2026-11-30T09:00", "2026-11-30T15:00", 7, "missed", "superseded"]),
+            json!(["2026-11-30T16:00", "2026-11-30T16:00", 1, "started", null]),
+        ]
+    );
+    let run = "SELECT trigger, slots, late_ms >= 1800000 FROM v1_runs";
+    assert_eq!(world.house.rows(run), [json!(["catchup", 8, 1])]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_of_seconds_over_a_slot_starts_it_and_one_of_an_hour_starts_the_newest() {
+    let fives = "[schedule]\ncron = \"*/5 * * * * *\"\n[agent]\nprompt = \"go\"\ntools = []\n";
+    let noon = "[schedule]\ncron = \"0 12 * * *\"\n[agent]\nprompt = \"go\"\ntools = []\n";
+    let jobs = [("fives", fives), ("noon", noon)];
+    let mut world = World::new(&jobs, "2026-11-30T11:59:59.900Z").await;
+    world.clock.step_to(at("2026-11-30T12:00:02.900Z"));
+    world.has_run("noon", "2026-11-30T12:00:00Z");
+    world.has_run("fives", "2026-11-30T12:00:00Z");
+    world.clock.step_to(at("2026-11-30T13:00:02.900Z"));
+    world.has_run("fives", "2026-11-30T12:59:55Z");
+    world.goes_to_and_runs("fives", "2026-11-30T13:00:05Z");
+    world.stop().await;
+    let runs = "SELECT job, count(*) FROM v1_runs GROUP BY 1 ORDER BY 1";
+    assert_eq!(world.house.rows(runs), [json!(["fives", 3]), json!(["noon", 1])]);
+    let slots = "SELECT sum(slots), count(*) FROM v1_slots WHERE job = 'fives'";
+    assert_eq!(world.house.rows(slots), [json!([722, 5])]);
+}
