@@ -32,7 +32,10 @@ struct World {
 
 impl World {
     async fn new(jobs: &[(&str, &str)], start: &str) -> Self {
-        let house = scripted(FINE, "");
+        Self::in_house(scripted(FINE, ""), jobs, start).await
+    }
+
+    async fn in_house(house: House, jobs: &[(&str, &str)], start: &str) -> Self {
         for (name, text) in jobs {
             house.job(name, text);
         }
@@ -196,4 +199,47 @@ async fn a_step_of_seconds_over_a_slot_starts_it_and_one_of_an_hour_starts_the_n
     assert_eq!(world.house.rows(runs), [json!(["fives", 3]), json!(["noon", 1])]);
     let slots = "SELECT sum(slots), count(*) FROM v1_slots WHERE job = 'fives'";
     assert_eq!(world.house.rows(slots), [json!([722, 5])]);
+}
+
+/// A verb in a process of its own, which asks the daemon in this one.
+fn say(world: &World, arguments: &[&str]) -> support::Said {
+    tokio::task::block_in_place(|| world.house.say(arguments))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_overdue_jobs_respects_the_lane_and_holds_up_neither_people_nor_new_slots() {
+    let slow = "[[rule]]\nstep = [{ delay = \"300ms\" }, { text = \"fine\" }]\n";
+    let house = scripted(slow, "[scheduler]\nmax_concurrent_runs = 2\n");
+    let overdue = "[schedule]\ncron = \"*/5 * * * *\"\ncatchup_window = \"5m\"\n\
+                   [agent]\nprompt = \"go\"\ntools = []\n";
+    let names: Vec<_> = (0..40).map(|n| format!("late{n:02}")).collect();
+    let mut jobs: Vec<_> = names.iter().map(|name| (&name[..], overdue)).collect();
+    let new = "[schedule]\nat = \"2026-11-30T14:01:03Z\"\n[agent]\nprompt = \"go\"\ntools = []\n";
+    jobs.push(("new", new));
+    let mut world = World::in_house(house, &jobs, "2026-11-30T08:01:00Z").await;
+    world.stop().await;
+    world.clock.suspend(Duration::from_hours(6));
+    world.start().await;
+    world.until("SELECT count(*) = 40 FROM v1_slots WHERE decision = 'started'");
+    world.clock.advance(Duration::from_secs(3));
+    for verb in
+        [&["status"][..], &["pause", "late39"], &["resume", "late39"], &["cancel", "late38"]]
+    {
+        let said = say(&world, verb);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        // A person waits for as long as a process takes to begin, not for six seconds of runs.
+        assert!(said.took < Duration::from_secs(3), "{said:?}");
+    }
+    world.until("SELECT count(*) = 41 FROM v1_runs WHERE finished_at IS NOT NULL");
+    world.stop().await;
+    let rows = |sql: &str| world.house.rows(sql);
+    assert_eq!(
+        rows("SELECT trigger, count(*), sum(slots) FROM v1_runs GROUP BY 1 ORDER BY 1"),
+        [json!(["catchup", 40, 40 * 72]), json!(["schedule", 1, 1])],
+        "one run each stands for six hours"
+    );
+    let order = "SELECT count(*) FROM v1_runs WHERE started_at < (
+                     SELECT started_at FROM v1_runs WHERE job = 'new')";
+    let before = world.house.value(order).as_i64().unwrap();
+    assert!(before < 40, "the new slot went before catch-ups that were there first");
 }

@@ -3,8 +3,9 @@
 #[expect(dead_code, reason = "the other tests of the whole program use the rest")]
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use support::run_object::assert_run;
 use support::scenes::{Acts, against};
@@ -294,4 +295,32 @@ fn a_flood_of_output_is_bounded_and_its_size_is_known() {
     assert!(reply.len() < 20_000, "{} bytes", reply.len());
     house.until("SELECT count(*) FROM v1_tool_calls");
     assert_eq!(house.value("SELECT output_bytes FROM v1_tool_calls"), 5_000_010);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the model's end of the connection is timed")]
+fn a_database_that_somebody_locks_delays_no_deadline_and_loses_no_result() {
+    let stub = Stub::new(|_| vec![Act::Say(head() + &text("half")), Act::Hold]);
+    let house = asking(&stub, "", "");
+    house.job("cut", &format!("{PLAIN}[limits]\ntimeout = \"2s\"\n"));
+    let serve = house.serve();
+    let run_id = house.detach("cut");
+    until("the model is asked", || stub.requests().len() == 1);
+    let asked = Instant::now();
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let db = Connection::open_with_flags(house.path("state/punctual.db"), flags).unwrap();
+    db.execute_batch("BEGIN IMMEDIATE").unwrap();
+    until("the stream is cut", || stub.clients_gone() == 1);
+    let cut_after = asked.elapsed();
+    assert!(cut_after < ms(3000), "{cut_after:?}: two seconds, a moment, and a slow machine");
+    std::thread::sleep(ms(4000).saturating_sub(asked.elapsed()));
+    db.execute_batch("ROLLBACK").unwrap();
+    let run = house.ended(&run_id);
+    assert_run(
+        &run,
+        &json!({
+            "/state": "timed_out", "/error/kind": "deadline", "/partial_text": "half",
+        }),
+    );
+    assert_eq!(serve.stop().code, Some(0));
 }

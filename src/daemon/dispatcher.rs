@@ -104,6 +104,15 @@ impl Dispatcher {
             .filter_map(|(due, job)| Some((due, &**self.jobs.get(job)?)))
     }
 
+    /// When jobs are due next, as far as `known` has it otherwise.
+    pub(super) fn next_dues_other_than(
+        &self,
+        known: &HashMap<JobId, Option<Timestamp>>,
+    ) -> Vec<(JobId, Option<Timestamp>)> {
+        let next = self.planner.ids().map(|id| (id.clone(), self.planner.next_due_of(id)));
+        next.filter(|(id, due)| known.get(id).copied().flatten() != *due).collect()
+    }
+
     /// How many runs wait or run.
     pub fn active(&self) -> usize {
         self.active.len()

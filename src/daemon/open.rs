@@ -97,7 +97,7 @@ impl Daemon {
         let problems = jobs.problems();
         let invalid =
             jobs.invalid.iter().map(|(name, why)| (name.clone(), all_words(why))).collect();
-        let (planner, specs) = take_in(&store, &config, jobs, now).await?;
+        let (planner, specs, was_due) = take_in(&store, &config, jobs, now).await?;
         let scheduling = match kind {
             Kind::Serve => Scheduling::On,
             Kind::Run => Scheduling::Off,
@@ -105,8 +105,7 @@ impl Daemon {
         let mut dispatcher =
             Dispatcher::new(Arc::clone(&clock), planner, specs, invalid, scheduling);
         dispatcher.holds(&config);
-        let next = dispatcher.upcoming().map(|(due, spec)| (spec.id.clone(), Some(due))).collect();
-        store.note_next_due(next).await?;
+        store.note_start(dispatcher.next_dues_other_than(&was_due), now).await?;
         let executor = Executor {
             models: Models::new(&config),
             lanes: Lanes::new(config.scheduler.max_concurrent_runs, &config.lanes),
@@ -208,25 +207,41 @@ fn sweep_workspaces(state_dir: &Path, alive: &[RunId]) {
     }
 }
 
-/// The jobs with what the ledger remembers of them.
+/// When jobs were due next, as the ledger has it.
+type NextDues = HashMap<JobId, Option<Timestamp>>;
+
+/// The jobs with what the ledger remembers of them. Only what has changed is written: most starts
+/// change nothing.
 async fn take_in(
     store: &Store,
     config: &Config,
     jobs: JobSet,
     now: Timestamp,
-) -> Result<(Planner, BTreeMap<JobId, Arc<JobSpec>>), OpenError> {
-    let known = store.reader()?.known_jobs()?;
-    close_books(store, config, &jobs, &known, now).await?;
+) -> Result<(Planner, BTreeMap<JobId, Arc<JobSpec>>, NextDues), OpenError> {
+    let mut memories = store.reader()?.known_jobs()?;
+    close_books(store, config, &jobs, &memories, now).await?;
     let is_there =
         |name: &String| jobs.invalid.contains_key(name) || spec_of(&jobs, name).is_some();
-    let gone = known.iter().filter(|(name, memory)| memory.was_there && !is_there(name));
-    let gone = gone.map(|(name, _)| name.clone()).collect();
-    let memories = store.adopt_jobs(job_rows(&jobs), gone, now).await?;
+    let gone = memories.iter().filter(|(name, memory)| memory.was_there && !is_there(name));
+    let gone: Vec<_> = gone.map(|(name, _)| name.clone()).collect();
+    let is_known = |spec: &JobSpec| {
+        let known = memories.get(spec.id.as_str());
+        known.filter(|it| it.was_there && !it.was_invalid && it.timing.is_some()).is_some_and(
+            |it| {
+                it.definition_hash.as_ref() == Some(&spec.definition_hash)
+                    && Path::new(&it.file) == spec.file
+            },
+        )
+    };
+    let rows = job_rows(&jobs, |spec| !is_known(spec));
+    memories.extend(store.adopt_jobs(rows, gone, now).await?);
 
     let (mut planner, mut specs) = (Planner::default(), BTreeMap::new());
+    let mut was_due = NextDues::new();
     for (id, spec) in jobs.jobs {
-        let JobMemory { anchor, memory, .. } = &memories[id.as_str()];
+        let JobMemory { anchor, memory, next_due, .. } = &memories[id.as_str()];
         planner.adopt(&id, Rules::of(&spec, *anchor), memory.clone(), now);
+        was_due.insert(id.clone(), *next_due);
         specs.insert(id, Arc::new(spec));
     }
     // A job whose file is broken goes on being due as it last was, and each slot says why it does
@@ -238,7 +253,7 @@ async fn take_in(
             planner.adopt(&id, rules, memory.memory.clone(), now);
         }
     }
-    Ok((planner, specs))
+    Ok((planner, specs, was_due))
 }
 
 /// What was due while nobody looked, under schedules that hold no more.

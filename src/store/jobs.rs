@@ -61,6 +61,12 @@ pub struct JobMemory {
     pub timing: Option<String>,
     /// That definition.
     pub definition_hash: Option<String>,
+    /// Its file.
+    pub file: String,
+    /// Whether that file was broken.
+    pub was_invalid: bool,
+    /// When it was due next.
+    pub next_due: Option<Timestamp>,
 }
 
 impl Reader {
@@ -121,7 +127,7 @@ impl Store {
 
 const MEMORY_COLUMNS: &str = "decided_until, every_anchor, first_seen_at, removed_at IS NULL,
      timing, definition_hash, paused_cause, paused_reason, paused_until, failed_slots,
-     counted_failures, backoff_until";
+     counted_failures, backoff_until, file, invalid_reason IS NOT NULL, next_due_at";
 
 fn memory_from(row: &Row<'_>) -> rusqlite::Result<JobMemory> {
     let at = |column: usize| -> rusqlite::Result<Option<Timestamp>> {
@@ -159,6 +165,9 @@ fn memory_from(row: &Row<'_>) -> rusqlite::Result<JobMemory> {
         was_there: row.get(3)?,
         timing: row.get(4)?,
         definition_hash: row.get(5)?,
+        file: row.get(12)?,
+        was_invalid: row.get(13)?,
+        next_due: at(14)?,
     })
 }
 
@@ -193,6 +202,9 @@ fn adopt(db: &Connection, job: &JobRow, now: Timestamp) -> rusqlite::Result<JobM
             was_there: false,
             timing: None,
             definition_hash: None,
+            file: job.file.clone(),
+            was_invalid: false,
+            next_due: None,
         },
         // While its file was gone it was due at no time.
         Some(known) if !known.was_there => {

@@ -91,13 +91,20 @@ impl Store {
         Ok(Receipt(receipt))
     }
 
-    /// Records when each job is due next, for those who look at `v1_jobs`.
-    pub async fn note_next_due(
+    /// Records when jobs are due next, for those who look at `v1_jobs`, and that the definitions
+    /// of all jobs that are there have been seen.
+    pub async fn note_start(
         &self,
         next: Vec<(JobId, Option<Timestamp>)>,
+        now: Timestamp,
     ) -> Result<(), StoreError> {
         self.writer
             .transaction(move |db| {
+                db.execute(
+                    "UPDATE definitions SET last_seen_at = ?1 WHERE definition_hash IN
+                         (SELECT definition_hash FROM jobs WHERE removed_at IS NULL)",
+                    [instant::text(now)],
+                )?;
                 let mut update =
                     db.prepare_cached("UPDATE jobs SET next_due_at = ?2 WHERE job = ?1")?;
                 for (job, due) in &next {

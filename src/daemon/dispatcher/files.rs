@@ -231,9 +231,9 @@ fn zones_of(config: &Config) -> String {
     format!("{} {}", config.zones.version(), config.zones.origin())
 }
 
-/// The jobs of a set of files, as the ledger keeps them.
-pub(in crate::daemon) fn job_rows(set: &JobSet) -> Vec<JobRow> {
-    let valid = set.jobs.values().map(row_of);
+/// The jobs of a set of files that are `wanted`, and all that are broken, as the ledger keeps them.
+pub(in crate::daemon) fn job_rows(set: &JobSet, wanted: impl Fn(&JobSpec) -> bool) -> Vec<JobRow> {
+    let valid = set.jobs.values().filter(|spec| wanted(spec)).map(row_of);
     let broken = set.invalid.iter().map(|(name, problems)| broken_row(name, problems));
     valid.chain(broken).collect()
 }
