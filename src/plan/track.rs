@@ -529,6 +529,7 @@ impl Track {
         };
         let plan = decide(view, now);
         self.memory.decided_until = plan.decided_until;
+        self.memory.ahead.retain(|(_, last)| *last > plan.decided_until);
         self.expect(plan.next);
         self.apply(ids, plan.slots)
     }
