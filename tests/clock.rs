@@ -243,3 +243,39 @@ async fn a_storm_of_overdue_jobs_respects_the_lane_and_holds_up_neither_people_n
     let before = world.house.value(order).as_i64().unwrap();
     assert!(before < 40, "the new slot went before catch-ups that were there first");
 }
+
+/// A disk that takes nothing for a while, as far as one can be had without being root.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_could_not_be_recorded_is_decided_again_and_nothing_is_written_over_the_hole() {
+    let mut world = World::new(&[("a", MINUTELY)], "2026-11-30T11:59:30Z").await;
+    world.goes_to_and_runs("a", "2026-11-30T12:00:00Z");
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let path = world.house.path("state/punctual.db");
+    let db = rusqlite::Connection::open_with_flags(path, flags).unwrap();
+    let full = "CREATE TRIGGER full BEFORE INSERT ON slots
+                BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    db.execute_batch(full).unwrap();
+    for _ in 0..3 {
+        world.clock.advance(Duration::from_mins(1));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(world.slots("a").len(), 1);
+    db.execute_batch("DROP TRIGGER full").unwrap();
+    world.until("SELECT sum(slots) = 4 FROM v1_slots WHERE job = 'a'");
+    world.goes_to_and_runs("a", "2026-11-30T12:04:00Z");
+    world.stop().await;
+    let minute = |time: &str, what: [Option<&str>; 2]| {
+        let time = format!("2026-11-30T{time}");
+        json!([time, time, 1, what[0], what[1]])
+    };
+    let started = [Some("started"), None];
+    assert_eq!(
+        world.slots("a"),
+        [
+            minute("12:00", started),
+            json!(["2026-11-30T12:01", "2026-11-30T12:02", 2, "missed", "superseded"]),
+            minute("12:03", started),
+            minute("12:04", started),
+        ]
+    );
+}

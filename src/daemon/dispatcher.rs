@@ -163,6 +163,10 @@ impl Dispatcher {
                 self.planner.rewound(ahead, wall);
                 Vec::new()
             }
+            Event::OutOfStep { job, decided } => {
+                self.planner.out_of_step(&job, decided, wall);
+                Vec::new()
+            }
             Event::Stop => self.stop(),
             Event::GraceOver => self.cancel_all(CancelReason::Shutdown),
         };

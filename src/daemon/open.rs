@@ -17,7 +17,7 @@ use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, 
 use crate::process::{ProcessId, SupervisorPath, boot_id, end_orphans, living_runs};
 use crate::run::{RunEvent, RunId};
 use crate::schedule::Schedule;
-use crate::store::{JobMemory, Owner, Recovered, Store, StoreError};
+use crate::store::{JobMemory, Owner, Queued, Recovered, Store, StoreError};
 
 /// A daemon that holds its state folder and has not begun to serve.
 #[derive(Debug)]
@@ -75,7 +75,11 @@ impl Daemon {
         let lock = StateLock::acquire(&config.state_dir, kind)?;
         let store = Store::open(&config.state_dir, owner()?)?;
         let now = to_millis(clock.wall());
-        let recovered = store.recover(is_alive, now).await?;
+        let queued = match kind {
+            Kind::Serve => Queued::TakenOver,
+            Kind::Run => Queued::Left,
+        };
+        let recovered = store.recover(is_alive, queued, now).await?;
         if recovered.interrupted + recovered.finished > 0 {
             tracing::warn!(
                 interrupted = recovered.interrupted,

@@ -183,7 +183,7 @@ fn job_spec(id: &JobId, file: &Path, merged: &Node, read: Read) -> JobSpec {
         env: read.env,
         limits: read.limits,
         retry: read.retry,
-        definition_hash: effective::hash(&effective),
+        definition_hash: effective::hash(id, &effective),
         effective,
     }
 }

@@ -38,7 +38,7 @@ pub struct JobSpec {
     /// The definition with its defaults applied, secrets by name: what `show --effective` prints
     /// and `v1_definitions` keeps.
     pub effective: serde_json::Value,
-    /// SHA-256 of `effective`, in hex.
+    /// SHA-256 of the id and of `effective`, in hex.
     pub definition_hash: String,
 }
 

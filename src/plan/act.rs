@@ -32,6 +32,8 @@ pub enum Act {
 pub struct Record {
     /// Whose.
     pub job: JobId,
+    /// The last row before these: the ledger takes them only if it has that one.
+    pub after: Timestamp,
     /// New rows.
     pub rows: Vec<PlannedSlot>,
     /// Slots that had been buffered and are decided for good.
@@ -97,6 +99,7 @@ impl Record {
     pub fn new(job: &JobId, next_due: Option<Timestamp>) -> Self {
         Self {
             job: job.clone(),
+            after: Timestamp::MIN,
             rows: Vec::new(),
             turned: Vec::new(),
             start: None,

@@ -31,9 +31,12 @@ const SCHEDULE_ERRORS_MAX: u8 = 3;
 /// How soon a computation that failed is tried again.
 const COMPUTE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Where the decisions of each job begin again after the clock was set back, and the stretches
-/// after that which stay decided.
-pub type Ahead = HashMap<JobId, (Timestamp, Vec<(Timestamp, Timestamp)>)>;
+/// Where the decisions of a job are: every moment up to the instant has its row, and so have those
+/// in the stretches after it.
+pub type Decided = (Timestamp, Vec<(Timestamp, Timestamp)>);
+
+/// The same for each job whose decisions begin again after the clock was set back.
+pub type Ahead = HashMap<JobId, Decided>;
 
 /// Decides what each job does as time goes by. Nothing in it waits, writes or reads a clock.
 #[derive(Debug, Clone, Default)]
@@ -237,6 +240,15 @@ impl Planner {
         for id in ids {
             self.requeue(&id, now);
         }
+    }
+
+    /// The ledger did not take what was decided about a job: its decisions begin again where the
+    /// ledger is.
+    pub fn out_of_step(&mut self, id: &JobId, (decided_until, ahead): Decided, now: Timestamp) {
+        if let Some(track) = self.jobs.get_mut(id) {
+            track.rewind(decided_until, ahead, now);
+        }
+        self.requeue(id, now);
     }
 
     /// A run is over; `end` is `None` if it never began. `living` says whose it is.

@@ -33,6 +33,8 @@ pub(super) struct Track {
     /// Kept, since finding them is most of the work of a look.
     next_moment: Option<Timestamp>,
     next_due: Option<Timestamp>,
+    /// Where the ledger is once all records of this have reached it.
+    recorded_until: Timestamp,
 }
 
 /// Gives living runs their numbers.
@@ -84,6 +86,7 @@ impl Track {
             backfill: VecDeque::new(),
             next_moment: None,
             next_due: None,
+            recorded_until: Timestamp::MIN,
         };
         track.look_ahead();
         track
@@ -169,7 +172,7 @@ impl Track {
     }
 
     fn record(&self) -> Record {
-        Record::new(&self.id, self.next_due())
+        Record { after: self.recorded_until, ..Record::new(&self.id, self.next_due()) }
     }
 
     /// Decides all that is due, and starts what may start.
@@ -229,6 +232,7 @@ impl Track {
         for slot in slots {
             let (decision, start) = (slot.decision, slot.start);
             let (due_at, start_at) = (slot.due_at, slot.start_at);
+            self.recorded_until = slot.due_until;
             open.rows.push(slot);
             match (decision, start) {
                 (SlotDecision::Started, Some(start)) => {
@@ -506,6 +510,7 @@ impl Track {
         self.rules = rules;
         let decided_until = self.begin(memory.decided_until);
         self.memory = Memory { decided_until, ..memory };
+        self.recorded_until = Timestamp::MIN;
         self.look_ahead();
     }
 
@@ -540,6 +545,7 @@ impl Track {
         self.rules = rules;
         if let Some(begins) = decided_until {
             self.memory.decided_until = self.begin(begins);
+            self.recorded_until = Timestamp::MIN;
         }
         self.look_ahead();
         let mut record = self.record();
@@ -616,6 +622,7 @@ impl Track {
     ) {
         self.memory.decided_until = decided_until;
         self.memory.ahead = ahead;
+        self.recorded_until = Timestamp::MIN;
         self.look_ahead();
         let longest = self.rules.retry.backoff.iter().copied().max().unwrap_or(BACKOFF_MAX);
         for retry in &mut self.retrying {

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::error::StoreError;
 use super::{Reader, Store, instant};
 use crate::job::JobId;
-use crate::plan::{Account, Ahead, Memory, Pause, PauseCause};
+use crate::plan::{Account, Ahead, Decided, Memory, Pause, PauseCause};
 
 /// A job as the files say it is.
 #[derive(Debug, Clone)]
@@ -82,6 +82,18 @@ impl Reader {
                 Ok((job, known))
             })?
             .collect::<Result<_, _>>()?)
+    }
+
+    /// Where the decisions of a job are: its watermark, and what is decided ahead of it.
+    pub fn decided(&self, job: &JobId) -> Result<Option<Decided>, StoreError> {
+        let until: Option<String> = self
+            .0
+            .prepare_cached("SELECT decided_until FROM jobs WHERE job = ?1")?
+            .query_row([job.as_str()], |row| row.get(0))
+            .optional()?;
+        let Some(until) = until else { return Ok(None) };
+        let until = instant::parse(&until)?;
+        Ok(Some((until, ahead(&self.0, job.as_str(), until)?)))
     }
 
     /// A definition as JSON.
@@ -326,11 +338,7 @@ fn rewind(db: &Connection, now: Timestamp) -> rusqlite::Result<Ahead> {
 
 /// A run that was started stands for its instant; a miss that lies ahead was never one. A counted
 /// range that reaches beyond `now` is given up as a whole and counted again from its beginning.
-fn rewind_job(
-    db: &Connection,
-    job: &str,
-    now: Timestamp,
-) -> rusqlite::Result<(Timestamp, Vec<(Timestamp, Timestamp)>)> {
+fn rewind_job(db: &Connection, job: &str, now: Timestamp) -> rusqlite::Result<Decided> {
     let at = instant::text(now);
     let first: Option<String> = db
         .prepare_cached(

@@ -151,7 +151,8 @@ fn write(
     Ok(())
 }
 
-/// Moves the watermark over the new rows, unless somebody else has moved it there.
+/// Moves the watermark over the new rows, unless somebody else has moved it there, or rows before
+/// these did not make it to the disk.
 fn claim(db: &Connection, record: &Record) -> rusqlite::Result<()> {
     let next_due = record.next_due.map(instant::text);
     let first = record.rows.iter().map(|slot| slot.due_at).min();
@@ -162,16 +163,19 @@ fn claim(db: &Connection, record: &Record) -> rusqlite::Result<()> {
             .execute(params![record.job.as_str(), next_due])
             .map(drop);
     };
+    // Nothing was recorded before.
+    let after = (record.after > Timestamp::MIN).then(|| instant::text(record.after));
     let moved = db
         .prepare_cached(
             "UPDATE jobs SET decided_until = ?3, next_due_at = ?4
-             WHERE job = ?1 AND decided_until < ?2",
+             WHERE job = ?1 AND decided_until < ?2 AND decided_until >= coalesce(?5, '')",
         )?
         .execute(params![
             record.job.as_str(),
             instant::text(first),
             instant::text(last),
-            next_due
+            next_due,
+            after,
         ])?;
     if moved == 1 { Ok(()) } else { Err(rusqlite::Error::QueryReturnedNoRows) }
 }

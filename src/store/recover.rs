@@ -60,8 +60,10 @@ impl Store {
     pub async fn recover(
         &self,
         is_alive: impl Fn(&Owner) -> bool + Send + 'static,
+        queued: Queued,
         now: Timestamp,
     ) -> Result<Recovered, StoreError> {
+        let own = self.owner.clone();
         self.writer
             .transaction(move |db| {
                 let mut recovered = Recovered::default();
@@ -72,7 +74,10 @@ impl Store {
                 for run in dead {
                     let waits = run.state == State::Queued && run.due_at.is_some();
                     if waits && run.work_state.is_none() {
-                        recovered.queued.extend(queued(db, &run)?);
+                        if queued == Queued::TakenOver {
+                            set_owner(db, &run.run_id, &own)?;
+                        }
+                        recovered.queued.extend(queued_run(db, &run)?);
                     } else {
                         close(db, &run, ErrorKind::Interrupted, now, &mut recovered)?;
                     }
@@ -99,25 +104,19 @@ impl Store {
             .await
     }
 
-    /// Takes over a run that a dead process had queued; it runs under the present definition.
-    pub async fn take_over(&self, run_id: &RunId, definition_hash: &str) -> Result<(), StoreError> {
-        let (run_id, hash, own) = (run_id.clone(), definition_hash.to_owned(), self.owner.clone());
+    /// A run that was taken over runs under the present definition.
+    pub async fn redefine_queued(
+        &self,
+        run_id: &RunId,
+        definition_hash: &str,
+    ) -> Result<(), StoreError> {
+        let (run_id, hash) = (run_id.clone(), definition_hash.to_owned());
         self.writer
             .transaction(move |db| {
-                db.execute(
-                    "UPDATE runs SET owner_boot_id = ?2, owner_pid = ?3, owner_started = ?4,
-                                     host = ?5, version = ?6, definition_hash = ?7
-                     WHERE run_id = ?1 AND state = 'queued'",
-                    params![
-                        run_id.as_str(),
-                        own.boot_id,
-                        own.pid,
-                        own.started,
-                        own.host,
-                        env!("CARGO_PKG_VERSION"),
-                        hash
-                    ],
-                )
+                db.prepare_cached(
+                    "UPDATE runs SET definition_hash = ?2 WHERE run_id = ?1 AND state = 'queued'",
+                )?
+                .execute([run_id.as_str(), &hash])
                 .map(drop)
             })
             .await
@@ -157,6 +156,32 @@ impl Reader {
         );
         Ok(owner.optional()?)
     }
+}
+
+/// What becomes of the runs that a dead process had queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queued {
+    /// They are this process's from now on, so that another one finds them in good hands.
+    TakenOver,
+    /// They are left to a process that starts what is due.
+    Left,
+}
+
+fn set_owner(db: &Connection, run_id: &RunId, own: &Owner) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "UPDATE runs SET owner_boot_id = ?2, owner_pid = ?3, owner_started = ?4, host = ?5,
+                         version = ?6
+         WHERE run_id = ?1 AND state = 'queued'",
+    )?
+    .execute(params![
+        run_id.as_str(),
+        own.boot_id,
+        own.pid,
+        own.started,
+        own.host,
+        env!("CARGO_PKG_VERSION"),
+    ])
+    .map(drop)
 }
 
 impl Owner {
@@ -253,7 +278,7 @@ fn interrupted(why: ErrorKind, state: State) -> Work {
     }
 }
 
-fn queued(db: &Connection, run: &OpenRun) -> rusqlite::Result<Option<QueuedRun>> {
+fn queued_run(db: &Connection, run: &OpenRun) -> rusqlite::Result<Option<QueuedRun>> {
     let (Ok(job), Ok(trigger), Some(due_at)) =
         (run.job.parse::<JobId>(), run.trigger.parse(), run.due_at.as_deref())
     else {
