@@ -2,22 +2,26 @@
 //!
 //! A slot lives from its first attempt to the end of its last one. Between two attempts it is
 //! *retrying*, which counts as living for `overlap`. What must not start beside it waits.
+//!
+//! What follows the end of a run is in `ends.rs`, what people ask for in `asked.rs`, and what a
+//! changed file or clock means in `changed.rs`.
+
+mod asked;
+mod changed;
+mod ends;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
 
 use super::act::{Act, LiveId, PauseChange, Record, Settled, Start, Turned};
-use super::due::{
-    BUFFERED_MAX, JobView, Living, MISFIRE_AFTER, PlannedSlot, SlotStart, catchup_window, decide,
-    distance,
-};
-use super::retry::{BACKOFF_MAX, Chain, Follow, RunEnd, failed_slot, follow};
-use super::rules::{Account, Availability, Memory, Pause, PauseCause, Rules};
+use super::due::{JobView, Living, PlannedSlot, SlotStart, decide};
+use super::retry::{BACKOFF_MAX, Chain};
+use super::rules::{Account, Availability, Memory, Rules};
 use super::{Reason, SlotDecision};
-use crate::job::{Catchup, JobId, Overlap};
+use crate::job::{JobId, Overlap};
 use crate::run::Trigger;
-use crate::schedule::{Moment, Schedule, Standing};
+use crate::schedule::{Moment, Standing};
 
 /// One job's part of the planner.
 #[derive(Debug, Clone)]
@@ -352,282 +356,6 @@ impl Track {
 
     fn start_of(&self, due_at: Timestamp) -> Timestamp {
         self.rules.schedule.as_ref().map_or(due_at, |it| it.start_of(due_at))
-    }
-
-    /// A run is over; `end` is `None` if it never began.
-    pub(super) fn ended(
-        &mut self,
-        ids: &mut Ids,
-        id: LiveId,
-        end: Option<&RunEnd>,
-        now: Timestamp,
-    ) -> Vec<Act> {
-        self.waiting.retain(|waiting| *waiting != Waiting::ByHand(id));
-        let chain = self.live.remove(&id).flatten();
-        let mut acts = match (chain, end) {
-            (Some(chain), Some(end)) => self.conclude(chain, end),
-            _ => Vec::new(),
-        };
-        acts.extend(self.go_on(ids, now));
-        acts
-    }
-
-    /// What the end of an attempt means for its slot and its job.
-    pub(super) fn conclude(&mut self, chain: Chain, end: &RunEnd) -> Vec<Act> {
-        let mut record = self.record();
-        let this = Settled { due_at: chain.due_at, attempt: chain.attempt };
-        match follow(&self.rules, chain, end) {
-            // The ledger clears the account with the run's own end.
-            Follow::Succeeded => {
-                self.memory.account = Account::default();
-                return Vec::new();
-            }
-            Follow::Again(at) if self.may_retry(chain) => {
-                self.retrying.push(Retrying { chain: chain.after(end).next(), at });
-                return Vec::new();
-            }
-            // Nothing of a job that is held or gone is tried again.
-            Follow::Over | Follow::Again(_) => {}
-            Follow::Failed if chain.origin == Trigger::Backfill => {}
-            Follow::Failed => {
-                let account = failed_slot(self.memory.account, end);
-                self.memory.account = account;
-                record.account = Some(account);
-                record.pause = self.pause_after_failure(end).map(|pause| self.hold(pause));
-            }
-            Follow::Hold => {
-                let words = "its run was interrupted, and so was the repetition".to_owned();
-                let cause = PauseCause::InterruptedTwice;
-                record.pause = Some(self.hold(Pause { cause, words, until: None }));
-            }
-        }
-        record.settled.push(this);
-        // Whatever holds the job holds what waited for this run, too.
-        if let Some(PauseChange::Held(pause)) = &record.pause {
-            let reason = pause.reason();
-            self.skip_waiting(&mut record, reason);
-        }
-        vec![record.into()]
-    }
-
-    fn may_retry(&self, chain: Chain) -> bool {
-        let free = self.memory.pause.is_none() || chain.origin == Trigger::Backfill;
-        self.rules.availability == Availability::Ready && free
-    }
-
-    fn hold(&mut self, pause: Pause) -> PauseChange {
-        self.memory.pause = Some(pause.clone());
-        PauseChange::Held(pause)
-    }
-
-    fn pause_after_failure(&self, end: &RunEnd) -> Option<Pause> {
-        if self.memory.pause.is_some() {
-            return None;
-        }
-        let kind = end.kind.map_or("failed", crate::run::ErrorKind::as_str);
-        if self.rules.schedule.as_ref().is_some_and(Schedule::is_one_shot) {
-            let words = format!("its only slot has failed: {kind}");
-            return Some(Pause { cause: PauseCause::OneShotFailed, words, until: None });
-        }
-        let failures = self.memory.account.counted_failures;
-        (failures >= self.rules.retry.pause_after).then(|| Pause {
-            cause: PauseCause::Failures,
-            words: format!("{failures} slots in a row have failed, the last one with {kind}"),
-            until: None,
-        })
-    }
-
-    /// Somebody asks for a run.
-    pub(super) fn by_hand(&mut self, ids: &mut Ids) -> (ByHand, Vec<Act>) {
-        let id = ids.next();
-        if self.live.is_empty() || self.rules.overlap == Overlap::AllowAll {
-            self.live.insert(id, None);
-            return (ByHand::Starts(id), Vec::new());
-        }
-        let mut acts = Vec::new();
-        let may_wait = match self.rules.overlap {
-            Overlap::Skip | Overlap::AllowAll => false,
-            Overlap::BufferOne => self.waiting.is_empty(),
-            Overlap::BufferAll => self.waiting.len() < BUFFERED_MAX,
-            Overlap::CancelOther => {
-                let mut record = self.record();
-                self.give_way(&mut record);
-                if !record.turned.is_empty() || !record.settled.is_empty() {
-                    acts.push(record.into());
-                }
-                acts.push(Act::Replace(self.id.clone()));
-                true
-            }
-        };
-        if may_wait {
-            self.waiting.push_back(Waiting::ByHand(id));
-            (ByHand::Waits(id), acts)
-        } else {
-            (ByHand::Overlaps, acts)
-        }
-    }
-
-    /// Holds the job. What is due from now on is held, what waited is skipped.
-    pub(super) fn pause(&mut self, pause: Pause) -> Vec<Act> {
-        let mut record = self.record();
-        self.skip_waiting(&mut record, pause.reason());
-        self.drop_retries(&mut record);
-        record.pause = Some(self.hold(pause));
-        vec![record.into()]
-    }
-
-    /// Frees the job. What was due before is held, also if nobody has looked until now.
-    pub(super) fn resume(&mut self, ids: &mut Ids, now: Timestamp) -> Vec<Act> {
-        let held_until = self.memory.pause.as_ref().map(|pause| pause.until.unwrap_or(now));
-        let mut acts = match held_until {
-            // Nothing of it starts: all of it lies within the pause.
-            Some(until) => self.decide(ids, until.min(now), Reason::Down),
-            None => Vec::new(),
-        };
-        let mut record = self.record();
-        self.memory.pause = None;
-        self.memory.account = Account::default();
-        record.account = Some(Account::default());
-        record.pause = Some(PauseChange::Lifted);
-        acts.push(record.into());
-        acts
-    }
-
-    /// Runs past slots, one after the other, whenever nothing else of the job lives.
-    pub(super) fn run_past(
-        &mut self,
-        ids: &mut Ids,
-        slots: impl IntoIterator<Item = (Timestamp, u32)>,
-        now: Timestamp,
-    ) -> Vec<Act> {
-        let chains = slots.into_iter().map(|(due, n)| Chain::new(Trigger::Backfill, due, n));
-        self.backfill.extend(chains);
-        self.go_on(ids, now)
-    }
-
-    /// The job is back, as the ledger remembers it.
-    pub(super) fn adopt_again(&mut self, rules: Rules, memory: Memory) {
-        self.rules = rules;
-        let decided_until = self.begin(memory.decided_until);
-        self.memory = Memory { decided_until, ..memory };
-        self.recorded_until = Timestamp::MIN;
-        self.look_ahead();
-    }
-
-    /// Where decisions begin when the ledger says `begins`: what was decided since it was asked
-    /// stays decided; but a single instant in the past is still to be decided.
-    fn begin(&self, begins: Timestamp) -> Timestamp {
-        let once = self.rules.schedule.as_ref().is_some_and(Schedule::is_one_shot);
-        if once { begins } else { begins.max(self.memory.decided_until) }
-    }
-
-    /// Its schedule holds no more: what was due by it is decided, also what its jitter keeps from
-    /// starting.
-    pub(super) fn close(&mut self, ids: &mut Ids, now: Timestamp, because: Reason) -> Vec<Act> {
-        let Some(schedule) = &self.rules.schedule else { return Vec::new() };
-        let view = JobView {
-            schedule,
-            rules: &Rules::idle(None, Availability::Retired),
-            memory: &self.memory,
-            living: Living::default(),
-            unseen_because: because,
-        };
-        let plan = decide(view, now);
-        self.memory.decided_until = plan.decided_until;
-        self.memory.ahead.retain(|(_, last)| *last > plan.decided_until);
-        self.expect(plan.next);
-        self.apply(ids, plan.slots)
-    }
-
-    /// The job's file has changed. A schedule of another timing begins its decisions anew, from
-    /// `decided_until` on.
-    pub(super) fn replace(&mut self, rules: Rules, decided_until: Option<Timestamp>) -> Vec<Act> {
-        self.rules = rules;
-        if let Some(begins) = decided_until {
-            self.memory.decided_until = self.begin(begins);
-            self.recorded_until = Timestamp::MIN;
-        }
-        self.look_ahead();
-        let mut record = self.record();
-        match self.rules.availability {
-            Availability::Ready | Availability::Invalid => return Vec::new(),
-            Availability::Disabled | Availability::Retired => {
-                self.backfill.clear();
-                self.skip_waiting(&mut record, Reason::Disabled);
-                self.drop_retries(&mut record);
-            }
-        }
-        if record.turned.is_empty() && record.settled.is_empty() {
-            return Vec::new();
-        }
-        vec![record.into()]
-    }
-
-    /// A run that a dead process had queued: it goes on if its slot is still in time.
-    pub(super) fn requeued(
-        &mut self,
-        ids: &mut Ids,
-        chain: Chain,
-        now: Timestamp,
-    ) -> Option<LiveId> {
-        if !self.may_retry(chain) || !self.is_in_time(chain, now) {
-            return None;
-        }
-        let id = ids.next();
-        self.live.insert(id, Some(chain));
-        Some(id)
-    }
-
-    fn is_in_time(&self, chain: Chain, now: Timestamp) -> bool {
-        let Some(schedule) = &self.rules.schedule else { return false };
-        let first_attempt = matches!(chain.origin, Trigger::Schedule | Trigger::Catchup);
-        if !first_attempt || chain.attempt > 1 {
-            return true;
-        }
-        let may_be_late = match self.rules.catchup {
-            Catchup::None => MISFIRE_AFTER,
-            Catchup::Latest | Catchup::All => {
-                catchup_window(schedule, self.rules.catchup_window, chain.due_at).max(MISFIRE_AFTER)
-            }
-        };
-        distance(schedule.start_of(chain.due_at), now) <= may_be_late
-    }
-
-    /// A slot that a dead process had buffered: it waits on if it is still in time.
-    pub(super) fn rebuffered(&mut self, due_at: Timestamp, now: Timestamp) -> Vec<Act> {
-        let chain = Chain::new(Trigger::Catchup, due_at, 1);
-        if self.may_retry(chain) && self.is_in_time(chain, now) {
-            let start = SlotStart { trigger: Trigger::Catchup, stands_for: 1 };
-            self.waiting.push_back(Waiting::Slot { due_at, start });
-            return Vec::new();
-        }
-        let reason = match (&self.memory.pause, self.rules.availability) {
-            (Some(pause), _) => pause.reason(),
-            (None, Availability::Disabled | Availability::Retired) => Reason::Disabled,
-            (None, Availability::Invalid) => Reason::Invalid,
-            (None, Availability::Ready) => Reason::TooLate,
-        };
-        let mut record = self.record();
-        let decision = SlotDecision::Skipped;
-        record.turned.push(Turned { due_at, decision, reason: Some(reason) });
-        vec![record.into()]
-    }
-
-    /// The clock was set back: decisions begin again, but for what is `ahead`.
-    pub(super) fn rewind(
-        &mut self,
-        decided_until: Timestamp,
-        ahead: Vec<(Timestamp, Timestamp)>,
-        now: Timestamp,
-    ) {
-        self.memory.decided_until = decided_until;
-        self.memory.ahead = ahead;
-        self.recorded_until = Timestamp::MIN;
-        self.look_ahead();
-        let longest = self.rules.retry.backoff.iter().copied().max().unwrap_or(BACKOFF_MAX);
-        for retry in &mut self.retrying {
-            retry.at = retry.at.min(now + longest);
-        }
     }
 }
 
