@@ -90,7 +90,7 @@ fn run(id: &str) -> NewRun {
     NewRun {
         run_id: RunId::from_stored(id),
         trigger: Trigger::Schedule,
-        slot: Some(RunSlot { due_at, start_at: due_at, stands_for: 1 }),
+        slot: Some(RunSlot { due_at, start_at: due_at, stands_for: 1, first_due: due_at }),
         attempt: 1,
         session_id: SessionId::from_stored("session"),
         definition_hash: "hash".into(),

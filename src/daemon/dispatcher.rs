@@ -19,7 +19,7 @@ use super::protocol::Reply;
 use crate::clock::{Clock, Now, to_millis};
 use crate::executor::{Ticket, Watchdog};
 use crate::job::{JobId, JobSpec};
-use crate::plan::{Act, LiveId, Planner, Record, RunEnd, Start};
+use crate::plan::{Act, Chain, LiveId, Planner, Record, RunEnd, Start};
 use crate::run::{CancelReason, RunId, SessionId, Trigger};
 use crate::store::{NewRun, QueuedRun, Recovered, RunSlot};
 use crate::turn::Variables;
@@ -206,7 +206,12 @@ impl Dispatcher {
         let Some(living) = self.planner.requeued(&job, chain, now) else {
             return Command::GiveUp(run_id);
         };
-        let slot = RunSlot { due_at: chain.due_at, start_at: chain.due_at, stands_for: 1 };
+        let slot = RunSlot {
+            due_at: chain.due_at,
+            start_at: chain.due_at,
+            stands_for: chain.stands_for,
+            first_due: chain.first_due,
+        };
         let run = NewRun {
             run_id,
             trigger,
@@ -215,7 +220,7 @@ impl Dispatcher {
             session_id,
             definition_hash: spec.definition_hash.clone(),
         };
-        let period = self.period_of_slot(&job, chain.due_at);
+        let period = self.period_of_chain(&job, &chain);
         Command::TakeOver(self.launch(spec, run, living, period, None, now))
     }
 
@@ -274,7 +279,12 @@ impl Dispatcher {
 
     fn launch_slot(&mut self, spec: Arc<JobSpec>, start: &Start, now: Timestamp) -> Box<Launch> {
         let due_at = start.chain.due_at;
-        let slot = RunSlot { due_at, start_at: start.start_at, stands_for: start.stands_for };
+        let slot = RunSlot {
+            due_at,
+            start_at: start.start_at,
+            stands_for: start.chain.stands_for,
+            first_due: start.chain.first_due,
+        };
         let run = NewRun {
             run_id: RunId::new(now),
             trigger: start.trigger,
@@ -283,7 +293,7 @@ impl Dispatcher {
             session_id: SessionId::new(now),
             definition_hash: spec.definition_hash.clone(),
         };
-        let period = self.period_of_slot(&spec.id, due_at);
+        let period = self.period_of_chain(&spec.id, &start.chain);
         self.launch(spec, run, start.id, period, None, now)
     }
 
@@ -323,6 +333,11 @@ impl Dispatcher {
             variables,
         };
         Box::new(Launch { run, ticket, watchdog, answer: None })
+    }
+
+    /// The period that a run reports on: that of its slot and of those that it stands for.
+    fn period_of_chain(&self, id: &JobId, chain: &Chain) -> (Timestamp, Timestamp) {
+        (self.period_of_slot(id, chain.first_due).0, chain.due_at)
     }
 
     /// The period that a slot reports on: from the due instant before it.

@@ -92,7 +92,9 @@ impl Daemon {
                         self.watch_anew(&mut watch);
                     }
                     command => {
-                        if matches!(command, Command::Record { .. }) {
+                        // Whoever is there for one request leaves the tidying to others.
+                        let stays = self.dispatcher.scheduling() == Scheduling::On;
+                        if stays && matches!(command, Command::Record { .. }) {
                             housekeeping.note_change();
                         }
                         hands.carry_out(&self.executor, command);

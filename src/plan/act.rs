@@ -90,8 +90,6 @@ pub struct Start {
     pub chain: Chain,
     /// The slot's nominal time with its jitter, from which lateness counts.
     pub start_at: Timestamp,
-    /// The slots that it stands for, its own included.
-    pub stands_for: u64,
 }
 
 impl Record {

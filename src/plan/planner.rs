@@ -311,14 +311,18 @@ impl Planner {
         self.with(id, now, |track, ids| track.resume(ids, now))
     }
 
-    /// Runs past slots, each with the number of its next free attempt.
+    /// Runs past slots, each with the number of its next free attempt. Returns how many of them
+    /// did not wait already.
     pub fn run_past(
         &mut self,
         id: &JobId,
         slots: Vec<(Timestamp, u32)>,
         now: Timestamp,
-    ) -> Vec<Act> {
-        self.with(id, now, |track, ids| track.run_past(ids, slots, now))
+    ) -> (usize, Vec<Act>) {
+        let Some(track) = self.jobs.get_mut(id) else { return (0, Vec::new()) };
+        let answer = track.run_past(&mut self.ids, slots, now);
+        self.requeue(id, now);
+        answer
     }
 
     fn with(

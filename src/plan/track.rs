@@ -235,14 +235,12 @@ impl Track {
         let mut open = self.record();
         for slot in slots {
             let (decision, start) = (slot.decision, slot.start);
-            let (due_at, start_at) = (slot.due_at, slot.start_at);
+            let due_at = slot.due_at;
             self.recorded_until = slot.due_until;
             open.rows.push(slot);
             match (decision, start) {
                 (SlotDecision::Started, Some(start)) => {
-                    let chain = Chain::new(start.trigger, due_at, 1);
-                    open.start =
-                        Some(self.start(ids, start.trigger, chain, start_at, start.stands_for));
+                    open.start = Some(self.start_slot(ids, due_at, start));
                     acts.push(std::mem::replace(&mut open, self.record()).into());
                 }
                 (SlotDecision::Buffered, Some(start)) => {
@@ -287,17 +285,16 @@ impl Track {
         record.settled.extend(self.retrying.drain(..).map(|it| ended_attempt(it.chain)));
     }
 
-    fn start(
-        &mut self,
-        ids: &mut Ids,
-        trigger: Trigger,
-        chain: Chain,
-        start_at: Timestamp,
-        stands_for: u64,
-    ) -> Start {
+    fn start(&mut self, ids: &mut Ids, trigger: Trigger, chain: Chain) -> Start {
         let id = ids.next();
         self.live.insert(id, Some(chain));
-        Start { id, trigger, chain, start_at, stands_for }
+        Start { id, trigger, chain, start_at: self.start_of(chain.due_at) }
+    }
+
+    fn start_slot(&mut self, ids: &mut Ids, due_at: Timestamp, start: SlotStart) -> Start {
+        let SlotStart { trigger, stands_for, first_due } = start;
+        let chain = Chain::new(trigger, due_at, 1).standing_for(stands_for, first_due);
+        self.start(ids, trigger, chain)
     }
 
     /// Starts what has waited, as far as it may: further attempts first, then what came due, then
@@ -315,9 +312,8 @@ impl Track {
             } else if self.live.is_empty()
                 && let Some(chain) = self.backfill.pop_front()
             {
-                let start_at = self.start_of(chain.due_at);
                 let mut record = self.record();
-                record.start = Some(self.start(ids, Trigger::Backfill, chain, start_at, 1));
+                record.start = Some(self.start(ids, Trigger::Backfill, chain));
                 acts.push(record.into());
             } else {
                 break;
@@ -330,8 +326,7 @@ impl Track {
         let chain = self.retrying.remove(index).chain;
         let mut record = self.record();
         record.settled.push(ended_attempt(chain));
-        let start_at = self.start_of(chain.due_at);
-        record.start = Some(self.start(ids, Trigger::Retry, chain, start_at, 1));
+        record.start = Some(self.start(ids, Trigger::Retry, chain));
         record.into()
     }
 
@@ -345,10 +340,7 @@ impl Track {
                 let mut record = self.record();
                 let decision = SlotDecision::Started;
                 record.turned.push(Turned { due_at, decision, reason: None });
-                let chain = Chain::new(start.trigger, due_at, 1);
-                let start_at = self.start_of(due_at);
-                record.start =
-                    Some(self.start(ids, start.trigger, chain, start_at, start.stands_for));
+                record.start = Some(self.start_slot(ids, due_at, start));
                 record.into()
             }
         }

@@ -39,6 +39,8 @@ pub struct RunSlot {
     pub start_at: Timestamp,
     /// How many slots the run stands for, this one included.
     pub stands_for: u64,
+    /// The first of them.
+    pub first_due: Timestamp,
 }
 
 /// Whether a decision was new.
@@ -140,7 +142,7 @@ fn write(
         insert_slot(db, job, slot, run_of(slot.due_at), now)?;
     }
     for turned in &record.turned {
-        turn(db, job, turned, run_of(turned.due_at))?;
+        turn(db, job, turned, run_of(turned.due_at), now)?;
     }
     if let Some(account) = &record.account {
         set_account(db, job, account)?;
@@ -197,8 +199,8 @@ fn insert_run(
     db.prepare_cached(
         "INSERT INTO runs (run_id, job, trigger, due_at, start_at, slots, attempt, state, queued_at,
                            session_id, definition_hash, host, version, owner_boot_id, owner_pid,
-                           owner_started, settled)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'queued', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 0)",
+                           owner_started, first_due_at, settled)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'queued', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, 0)",
     )?
     .execute(params![
         run.run_id.as_str(),
@@ -216,6 +218,7 @@ fn insert_run(
         owner.boot_id,
         owner.pid,
         owner.started,
+        run.slot.map(|slot| instant::text(slot.first_due)),
     ])?;
     Ok(())
 }
@@ -252,10 +255,12 @@ fn turn(
     job: &JobId,
     turned: &Turned,
     run_id: Option<&RunId>,
+    now: Timestamp,
 ) -> rusqlite::Result<()> {
     let count = db
         .prepare_cached(
-            "UPDATE slots SET decision = ?3, reason = ?4, run_id = ?5
+            "UPDATE slots SET decision = ?3, reason = ?4, run_id = ?5, decided_at = ?6,
+                 late_ms = late_ms + CAST(round((julianday(?6) - julianday(decided_at)) * 86400000) AS INTEGER)
              WHERE job = ?1 AND due_at = ?2 AND decision = 'buffered'",
         )?
         .execute(params![
@@ -264,6 +269,7 @@ fn turn(
             turned.decision.as_str(),
             turned.reason.map(Reason::as_str),
             run_id.map(RunId::as_str),
+            instant::text(now),
         ])?;
     match run_id {
         Some(_) if count == 0 => Err(rusqlite::Error::QueryReturnedNoRows),

@@ -309,11 +309,33 @@ pub(super) fn chain(
     let own = &attempts[first.unwrap_or(0)..];
     let origin = own.first().map_or(Trigger::Schedule, |(_, trigger, _)| *trigger);
     let first_attempt = own.first().map_or(attempt, |(number, ..)| *number);
-    let mut chain = Chain::new(origin, due_at, first_attempt);
+    let (stands_for, first_due) = covered(db, job, due_at, first_attempt)?;
+    let mut chain = Chain::new(origin, due_at, first_attempt).standing_for(stands_for, first_due);
     for (number, _, end) in own.iter().filter(|(number, ..)| *number < attempt) {
         chain = Chain { attempt: *number, ..chain }.after(end);
     }
     Ok(Chain { attempt, ..chain })
+}
+
+/// The slots that an attempt stands for, and the first of them.
+fn covered(
+    db: &Connection,
+    job: &str,
+    due_at: Timestamp,
+    attempt: u32,
+) -> rusqlite::Result<(u64, Timestamp)> {
+    let covered: Option<(Option<i64>, Option<String>)> = db
+        .prepare_cached(
+            "SELECT slots, first_due_at FROM runs WHERE job = ?1 AND due_at = ?2 AND attempt = ?3",
+        )?
+        .query_row(params![job, instant::text(due_at), attempt], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?;
+    let (slots, first) = covered.unwrap_or_default();
+    let slots = slots.and_then(|slots| u64::try_from(slots).ok()).unwrap_or(1);
+    let first = first.as_deref().map(instant::parse).transpose()?;
+    Ok((slots, first.unwrap_or(due_at)))
 }
 
 pub(super) fn end_from(row: &Row<'_>) -> rusqlite::Result<RunEnd> {

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 
 use super::{Dispatcher, Phase, Scheduling, answered};
 use crate::daemon::event::{Answer, Command};
+use crate::daemon::lock::Kind;
 use crate::daemon::protocol::{
     PausedJob, Reply, RetryingJob, Status, StatusNext, StatusRun, Target,
 };
@@ -131,8 +132,11 @@ impl Dispatcher {
             Ok(id) => id,
             Err(refusal) => return vec![answered(answer, refusal)],
         };
-        let reply = Reply::Backfilling { slots: slots.len() };
-        let acts = self.planner.run_past(&id, slots, now);
+        let (slots, acts) = self.planner.run_past(&id, slots, now);
+        let reply = match slots {
+            0 => Reply::refused("overlap", "those slots wait already, or run".into()),
+            slots => Reply::Backfilling { slots },
+        };
         let mut commands = vec![answered(answer, reply)];
         commands.extend(self.commands_of(acts, now));
         commands
@@ -244,6 +248,11 @@ impl Dispatcher {
             .filter(|name| name.parse::<JobId>().is_ok_and(|id| self.jobs.contains_key(&id)));
         Status {
             pid: std::process::id(),
+            holder: match self.scheduling {
+                Scheduling::On => Kind::Serve,
+                Scheduling::Off => Kind::Run,
+            },
+            stopping: self.phase == Phase::Stopping,
             version: env!("CARGO_PKG_VERSION").into(),
             jobs: self.jobs.len(),
             definitions: digest(

@@ -184,6 +184,9 @@ impl Dispatcher {
             }
         }
         self.invalid = broken.iter().map(|(name, why)| (name.clone(), all_words(why))).collect();
+        for (job, problems) in &self.invalid {
+            tracing::warn!(%job, problems, "its file cannot be used");
+        }
         told.invalid.clone_from(&self.invalid);
         commands.extend(self.commands_of(acts, wall));
         if let Ok(config) = files.config {

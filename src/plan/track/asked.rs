@@ -68,15 +68,21 @@ impl Track {
         acts
     }
 
-    /// Runs past slots, one after the other, whenever nothing else of the job lives.
+    /// Runs past slots, one after the other, whenever nothing else of the job lives. Returns how
+    /// many of them did not wait already.
     pub(in crate::plan) fn run_past(
         &mut self,
         ids: &mut Ids,
         slots: impl IntoIterator<Item = (Timestamp, u32)>,
         now: Timestamp,
-    ) -> Vec<Act> {
-        let chains = slots.into_iter().map(|(due, n)| Chain::new(Trigger::Backfill, due, n));
+    ) -> (usize, Vec<Act>) {
+        let live = self.live.values().flatten().chain(&self.backfill);
+        let retrying = self.retrying.iter().map(|it| &it.chain);
+        let known: Vec<_> = live.chain(retrying).map(|chain| chain.due_at).collect();
+        let new = slots.into_iter().filter(|(due, _)| !known.contains(due));
+        let chains: Vec<_> = new.map(|(due, n)| Chain::new(Trigger::Backfill, due, n)).collect();
+        let count = chains.len();
         self.backfill.extend(chains);
-        self.go_on(ids, now)
+        (count, self.go_on(ids, now))
     }
 }

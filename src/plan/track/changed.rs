@@ -4,10 +4,10 @@ use jiff::Timestamp;
 
 use super::{Ids, Track};
 use crate::plan::Reason;
-use crate::plan::act::Act;
+use crate::plan::act::{Act, PauseChange};
 use crate::plan::due::{JobView, Living, decide};
 use crate::plan::retry::BACKOFF_MAX;
-use crate::plan::rules::{Availability, Memory, Rules};
+use crate::plan::rules::{Availability, Memory, PauseCause, Rules};
 use crate::schedule::Schedule;
 
 impl Track {
@@ -64,18 +64,26 @@ impl Track {
         }
         self.look_ahead();
         let mut record = self.record();
+        if decided_until.is_some() && self.is_held_by_its_only_slot() {
+            self.memory.pause = None;
+            record.pause = Some(PauseChange::Lifted);
+        }
         match self.rules.availability {
-            Availability::Ready | Availability::Invalid => return Vec::new(),
+            Availability::Ready | Availability::Invalid => {}
             Availability::Disabled | Availability::Retired => {
                 self.backfill.clear();
                 self.skip_waiting(&mut record, Reason::Disabled);
                 self.drop_retries(&mut record);
             }
         }
-        if record.turned.is_empty() && record.settled.is_empty() {
-            return Vec::new();
-        }
-        vec![record.into()]
+        let is_nothing =
+            record.turned.is_empty() && record.settled.is_empty() && record.pause.is_none();
+        if is_nothing { Vec::new() } else { vec![record.into()] }
+    }
+
+    /// A slot that has failed holds nothing that is due at another time.
+    fn is_held_by_its_only_slot(&self) -> bool {
+        self.memory.pause.as_ref().is_some_and(|it| it.cause == PauseCause::OneShotFailed)
     }
 
     /// The clock was set back: decisions begin again, but for what is `ahead`.

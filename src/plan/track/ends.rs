@@ -130,7 +130,7 @@ impl Track {
     pub(in crate::plan) fn rebuffered(&mut self, due_at: Timestamp, now: Timestamp) -> Vec<Act> {
         let chain = Chain::new(Trigger::Catchup, due_at, 1);
         if self.may_retry(chain) && self.is_in_time(chain, now) {
-            let start = SlotStart { trigger: Trigger::Catchup, stands_for: 1 };
+            let start = SlotStart::alone(Trigger::Catchup, due_at);
             self.waiting.push_back(Waiting::Slot { due_at, start });
             return Vec::new();
         }
