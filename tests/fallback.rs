@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::run_object::assert_run;
 use support::scripts::{PLAIN, by_hand};
-use support::stub::{Act, Stub, call, finish, head, refusal, reply, retry_after, text};
+use support::stub::{Act, Stub, call, event, finish, head, refusal, reply, retry_after, text};
 use support::{House, until};
 
 /// A house with a provider for each name; the first answers, the others are its fallbacks.
@@ -291,11 +291,12 @@ fn what_a_failed_attempt_said_is_kept_for_the_record_and_told_to_nobody() {
 #[test]
 fn nothing_begins_in_the_last_quarter() {
     let first = Stub::new(|_| {
-        vec![Act::Wait(Duration::from_millis(6500)), Act::Say(refused("503 Not Now", "0"))]
+        std::thread::sleep(Duration::from_secs(10));
+        vec![Act::Say(refused("503 Not Now", "0"))]
     });
     let second = Stub::saying(reply("from b"));
     let house = house(&[("a", &first, ""), ("b", &second, "")]);
-    house.job("j", &limited("8s"));
+    house.job("j", &limited("12s"));
     let (code, run) = house.run("j");
     assert_eq!((code, asked(&[&first, &second])), (Some(1), vec![1, 0]), "{run:#}");
     assert_run(&run, &json!({"/state": "failed", "/error/kind": "server_error"}));
@@ -304,7 +305,9 @@ fn nothing_begins_in_the_last_quarter() {
 #[test]
 fn what_tools_have_said_survives_a_fallback() {
     let first = Stub::new(|n| {
-        let call = head() + &call("exec", "{\"command\": \"echo x >> mark\"}");
+        let thought = json!({"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}}]});
+        let call = call("exec", "{\"command\": \"echo x >> mark\"}");
+        let call = head() + &event(&thought) + &call;
         vec![Act::Say(match n {
             0 => call + &finish("tool_calls"),
             _ => refusal("404 Not Found", &json!({"error": {"message": "no such model"}})),
@@ -323,7 +326,11 @@ fn what_tools_have_said_survives_a_fallback() {
     assert_eq!(std::fs::read_to_string(house.path("mark")).unwrap(), "x\n");
     let request = &second.requests()[0];
     assert_eq!(roles(request), ["system", "user", "assistant", "tool"]);
-    assert_eq!(request["messages"], first.requests()[1]["messages"]);
+    // All the same, but for the thoughts of another provider's model.
+    let mut expected = first.requests()[1]["messages"].clone();
+    let thought = expected[2].as_object_mut().unwrap().remove("reasoning_content");
+    assert_eq!(thought, Some(json!("hm")));
+    assert_eq!(request["messages"], expected);
     assert_run(
         &run,
         &json!({

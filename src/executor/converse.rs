@@ -5,7 +5,6 @@
 //! next one begins, so that a run never has two.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -20,6 +19,7 @@ use super::stop::{Stop, failure};
 use super::watchdog::Watchdog;
 use crate::clock::Deadline;
 use crate::run::{ErrorKind, EventPhase, Failure, Outcome, Stream};
+use crate::turn::Turn;
 
 impl Executor {
     /// Drives the turn with the model of the job, then with its fallbacks, as far as the rules of
@@ -59,15 +59,16 @@ impl Executor {
             self.end_attempt(ticket, failed, holdings).await?;
             tracing::warn!(
                 attempt = holdings.attempts, model = %course.present.name, kind = %kind,
-                next = %next_step(next), "model attempt failed"
+                next = %words(next), "model attempt failed"
             );
-            let wait = match next {
-                Step::Again { after } => after,
-                Step::NextProfile | Step::NextModel | Step::GiveUp => Duration::ZERO,
-            };
             // Also where there is nothing to wait for: a run that was cancelled asks no more.
-            watchdog.guard(Deadline::after(self.clock.monotonic(), wait).wait()).await?;
+            let now = self.clock.monotonic();
+            watchdog.guard(Deadline::after(now, next.wait()).wait()).await?;
+            let provider = course.present.name.provider.clone();
             course.go_on(next, &self.models)?;
+            if course.present.name.provider != provider {
+                holdings.turn.iter_mut().for_each(Turn::forget_reasoning);
+            }
             let told = next_attempt_begins(holdings.attempts + 1, &course.present, kind);
             events.tell(Stream::Lifecycle, EventPhase::Update, told);
         }
@@ -88,7 +89,7 @@ impl Executor {
     }
 }
 
-fn next_step(next: Step) -> String {
+fn words(next: Step) -> String {
     match next {
         Step::Again { after } => format!("again in {}", humantime::format_duration(after)),
         Step::NextProfile => "the next key".into(),

@@ -142,6 +142,16 @@ pub(super) enum Step {
     GiveUp,
 }
 
+impl Step {
+    /// How long to wait before it.
+    pub(super) const fn wait(self) -> Duration {
+        match self {
+            Self::Again { after } => after,
+            Self::NextProfile | Self::NextModel | Self::GiveUp => Duration::ZERO,
+        }
+    }
+}
+
 /// What follows `failed`.
 pub(super) fn next_attempt(failed: Failed, tried: Tried, time: TimeLeft) -> Step {
     if tried.silences >= SILENCES_MAX || !time.allows_after(Duration::ZERO) {

@@ -198,6 +198,17 @@ impl Turn {
         self.tally
     }
 
+    /// Takes the reasoning out of what is sent: it is signed by one provider, or shaped for it, and
+    /// another one may refuse it. The transcript keeps it.
+    pub fn forget_reasoning(&mut self) {
+        for message in &mut self.messages {
+            if let Message::Assistant(said) = message {
+                said.reasoning.clear();
+                said.thinking.clear();
+            }
+        }
+    }
+
     /// From here on [`Turn::spent`] counts anew.
     pub fn begin_attempt(&mut self) {
         self.spent = Spent::default();
