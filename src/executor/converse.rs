@@ -53,37 +53,39 @@ impl Executor {
             if next == Step::GiveUp {
                 return Err(stop);
             }
-            watchdog.rest();
             let failed = failure(&stop, watchdog, &masker);
             let kind = failed.kind;
-            self.end_attempt(ticket, failed, holdings).await?;
-            tracing::warn!(
-                attempt = holdings.attempts, model = %course.present.name, kind = %kind,
-                next = %words(next), "model attempt failed"
-            );
-            // Also where there is nothing to wait for: a run that was cancelled asks no more.
-            let now = self.clock.monotonic();
-            watchdog.guard(Deadline::after(now, next.wait()).wait()).await?;
-            let provider = course.present.name.provider.clone();
-            course.go_on(next, &self.models)?;
-            if course.present.name.provider != provider {
-                holdings.turn.iter_mut().for_each(Turn::forget_reasoning);
-            }
+            self.go_on(ticket, watchdog, failed, next, &mut course, holdings).await?;
             let told = next_attempt_begins(holdings.attempts + 1, &course.present, kind);
             events.tell(Stream::Lifecycle, EventPhase::Update, told);
         }
     }
 
-    /// Records the end of an attempt that another one follows.
-    async fn end_attempt(
+    /// Closes the attempt that has failed and brings the course to the next one.
+    async fn go_on(
         &self,
         ticket: &Ticket,
+        watchdog: &Watchdog,
         failed: Failure,
+        next: Step,
+        course: &mut Course,
         holdings: &mut Holdings,
     ) -> Result<(), Stop> {
-        let outcome = Outcome::ended(failed, None);
-        if let Some(end) = self.attempt_end(&outcome, holdings) {
+        watchdog.rest();
+        tracing::warn!(
+            attempt = holdings.attempts, model = %course.present.name, kind = %failed.kind,
+            next = %words(next), "model attempt failed"
+        );
+        if let Some(end) = self.attempt_end(&Outcome::ended(failed, None), holdings) {
             self.store.end_attempt(&ticket.run_id, end).await?;
+        }
+        // Also where there is nothing to wait for: a run that was cancelled asks no more.
+        let wait = Deadline::after(self.clock.monotonic(), next.wait());
+        watchdog.guard(wait.wait()).await?;
+        let provider = course.present.name.provider.clone();
+        course.go_on(next, &self.models)?;
+        if course.present.name.provider != provider {
+            holdings.turn.iter_mut().for_each(Turn::forget_reasoning);
         }
         Ok(())
     }
