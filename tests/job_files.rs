@@ -289,6 +289,40 @@ fn every_key_of_the_schemas_is_accepted_or_refused_by_its_name() {
 }
 
 #[test]
+fn a_job_has_its_own_fallbacks_or_those_of_the_configuration() {
+    let config = "agents.defaults.model = \"local/m\"\n\
+                  agents.defaults.fallbacks = [\"spare\", \"local/m\", \"local/other\"]\n\
+                  models.aliases.spare = \"other/m\"\n\
+                  models.providers.local.api = \"openai\"\n\
+                  models.providers.other.api = \"ollama\"\n";
+    let table = [
+        ("none", "", ["other/m", "local/other"].as_slice()),
+        ("strict", "fallbacks = []", &[]),
+        ("own", "fallbacks = [\"local/own\", \"spare\"]", &["local/own", "other/m"]),
+        ("itself", "model = \"spare\"", &["local/m", "local/other"]),
+        ("loop", "model = \"spare\"\nfallbacks = [\"other/m\", \"local/m\"]", &["local/m"]),
+    ];
+    let texts: Vec<_> = table
+        .iter()
+        .map(|(id, keys, _)| (format!("{id}.toml"), format!("[agent]\nprompt = \"x\"\n{keys}\n")))
+        .collect();
+    let jobs: Vec<_> = texts.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
+    let folder = folder(config, &jobs);
+    let (_, set) = load(folder.path());
+    for (id, _, expected) in table {
+        let job = &set.jobs[&id.parse().unwrap()];
+        let fallbacks: Vec<_> = job.agent.fallbacks.iter().map(ToString::to_string).collect();
+        assert_eq!(fallbacks, expected, "{id}");
+        assert_eq!(job.effective["agent"]["fallbacks"], json!(expected), "{id}");
+    }
+    assert_eq!(
+        listed(&set.problems(), folder.path()),
+        "jobs/loop.toml:4:13 [agent.fallbacks] warning: the model itself is among its fallbacks: \
+         that one is left out\n"
+    );
+}
+
+#[test]
 fn a_misspelt_key_is_told_the_right_one_at_every_level() {
     let (config, _) = load(&cases().join("good"));
     let misspelt = |name: &str| format!("{}{}", &name[..name.len() - 1], "ze");

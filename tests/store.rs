@@ -176,6 +176,7 @@ async fn the_whole_life_of_a_run_reads_back_as_the_contract_prints_it() {
     let store = store(dir.path()).await;
     let run_id = start(&store, "run1").await;
     let attempt = AttemptStart {
+        auth_profile: None,
         n: 1,
         model: "local/default".into(),
         idle_window: Some(Duration::from_mins(1)),

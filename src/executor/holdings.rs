@@ -18,6 +18,8 @@ pub(super) struct Holdings {
     pub(super) made_workspace: Option<PathBuf>,
     pub(super) turn: Option<Turn>,
     pub(super) attempt: Option<Attempt>,
+    /// How many attempts have begun.
+    pub(super) attempts: u32,
     pub(super) stream: ModelStream,
 }
 
@@ -38,6 +40,7 @@ impl Holdings {
             made_workspace: None,
             turn: None,
             attempt: None,
+            attempts: 0,
             stream: ModelStream::Ended,
         }
     }

@@ -25,6 +25,7 @@ pub(super) fn definition(node: &Node, read: &Read) -> Value {
         put("schedule", "exclude", excluded.collect());
     }
     put("agent", "model", read.agent.model.to_string().into());
+    put("agent", "fallbacks", read.agent.fallbacks.iter().map(ToString::to_string).collect());
     if let Prompt::File(path) = &read.agent.prompt {
         put("agent", "prompt_file", path.display().to_string().into());
     }

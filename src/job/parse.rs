@@ -45,6 +45,9 @@ pub trait Models: Sync {
     /// The model of jobs that name none.
     fn default_model(&self) -> Option<ModelRef>;
 
+    /// The fallbacks of jobs that name none.
+    fn default_fallbacks(&self) -> &[ModelRef];
+
     /// What `provider/model` or an alias stands for.
     fn resolve(&self, text: &str) -> Result<ModelRef, Unresolved>;
 

@@ -103,6 +103,8 @@ pub struct AgentSpec {
     pub vars: BTreeMap<String, String>,
     /// Which model answers.
     pub model: ModelRef,
+    /// Which models go on, in this order, when one has failed; empty: none. Never `model` itself.
+    pub fallbacks: Vec<ModelRef>,
     /// Names of the tools on offer.
     pub tools: Vec<String>,
     /// Patterns of commands that `exec` may run; empty: `exec` is denied.
