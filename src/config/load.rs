@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calendars::{calendar_files, calendars};
+use super::diagnostics::{diagnostics, session_lock_timeout};
 use super::providers::{Directory, directory};
 use super::sources::Sources;
 use super::table::CONFIG;
@@ -100,6 +101,8 @@ fn read(
         calendars: calendars(root, problems),
         calendar_files: calendar_files(root).into_iter().map(|(_, path, _)| path).collect(),
         agent,
+        session_lock_timeout: session_lock_timeout(root, &sources.environment, problems),
+        diagnostics: diagnostics(root, problems),
         directory,
         defaults,
         environment: sources.environment.clone(),

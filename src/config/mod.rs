@@ -5,6 +5,7 @@
 //! that it says can be trusted to be meant.
 
 mod calendars;
+mod diagnostics;
 mod jobs;
 mod load;
 mod providers;
@@ -20,6 +21,7 @@ use crate::job::{Defaults, Environment, JobId, ModelRef, Problem, Surroundings, 
 use crate::schedule::{DateRange, Schedule, Zone, Zones};
 use providers::{Directory, JobModels};
 
+pub use diagnostics::{Diagnostics, Thresholds};
 pub use jobs::{JobSet, load_jobs};
 pub use load::load;
 pub use providers::{Api, ApiKey, ModelConfig, Price, ProviderConfig};
@@ -46,6 +48,10 @@ pub struct Config {
     pub calendars: BTreeMap<String, Vec<DateRange>>,
     /// What holds for every turn.
     pub agent: AgentDefaults,
+    /// How long a writer waits for a session's lock.
+    pub session_lock_timeout: Duration,
+    /// The look-out for stuck sessions.
+    pub diagnostics: Diagnostics,
     /// Where secrets are looked up.
     pub environment: Environment,
     calendar_files: Vec<PathBuf>,

@@ -17,6 +17,7 @@ use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, 
 use crate::process::{ProcessId, SupervisorPath, boot_id};
 use crate::run::{RunEvent, RunId};
 use crate::schedule::Schedule;
+use crate::session::sweep_locks;
 use crate::store::{JobMemory, Owner, Recovered, Store, StoreError};
 
 /// A daemon that holds its state folder and has not begun to serve.
@@ -84,6 +85,9 @@ impl Daemon {
             );
         }
         sweep_workspaces(&config.state_dir, &recovered.alive);
+        if recovered.interrupted + recovered.finished > 0 {
+            sweep_locks(&config.state_dir.join("sessions"));
+        }
         let rewound = store.rewind(now).await?;
         if !rewound.is_empty() {
             tracing::warn!(

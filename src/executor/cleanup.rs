@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::clock::{Clock, Deadline, to_millis};
 use crate::process::{Household, Leftover};
 use crate::run::{Cleanup, CleanupStep, StepOutcome};
+use crate::session::{Released, SessionLock};
 use crate::turn::Turn;
 
 /// What is kept back of the budget for the steps after the processes, so that a tree that does
@@ -119,6 +120,29 @@ impl Tidying {
             .await;
         if flushed.is_none() {
             self.cleanup.leaked.push("an unfinished transcript".into());
+        }
+    }
+
+    /// Gives the session's lock back, also from under the hands of nested writers: nothing of the
+    /// run writes any more.
+    pub(super) async fn session_lock(&mut self, lock: Option<SessionLock>) {
+        let Some(lock) = lock else { return };
+        // Away from the runtime: the file is removed, and a disk may be slow.
+        let release = tokio::task::spawn_blocking(move || lock.release());
+        let released = self
+            .step("session_lock", Duration::ZERO, async {
+                match release.await {
+                    Ok(Released::Free) => Done::clean(),
+                    Ok(Released::TakenFrom { nested }) => Done::with(
+                        StepOutcome::Forced,
+                        format!("taken from {nested} nested writers"),
+                    ),
+                    Err(error) => Done::with(StepOutcome::Incomplete, error.to_string()),
+                }
+            })
+            .await;
+        if released.is_none() {
+            self.cleanup.leaked.push("a session's lock that was not given back in time".into());
         }
     }
 

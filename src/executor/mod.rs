@@ -18,6 +18,7 @@ mod models;
 mod prepare;
 mod progress;
 mod run;
+mod session_lock;
 mod stop;
 mod watchdog;
 
@@ -26,4 +27,4 @@ pub use idle_window::{IdleInput, IdleRule, IdleWindow, idle_window};
 pub use lanes::{LaneView, Lanes, Permits, Rank};
 pub use models::Models;
 pub use run::{Executor, Ticket};
-pub use watchdog::{RunLimits, Stage, Tripped, Watchdog};
+pub use watchdog::{Activity, Asked, RunLimits, Stage, Tripped, Watchdog};

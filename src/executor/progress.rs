@@ -49,6 +49,9 @@ impl Observer for Progress<'_> {
     }
 
     fn tell(&self, event: TurnEvent<'_>) {
+        if matches!(event, TurnEvent::ToolStart { .. } | TurnEvent::ToolEnd { .. }) {
+            self.watchdog.pulse();
+        }
         if let TurnEvent::ToolEnd { n, tool, outcome, started_at, duration } = &event {
             self.note_call(ToolCallRow {
                 n: *n,

@@ -94,6 +94,7 @@ impl Executor {
             Err(panic) => Outcome::ended(internal(&panic), None),
         };
         let tool_calls = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default().tool_calls;
+        watchdog.ends();
         self.record_work(ticket, outcome.clone(), &mut holdings).await;
         let cleanup = self.tidy(ticket, &outcome, holdings).await;
         let at = self.finish(ticket, &outcome, cleanup, &events).await;
@@ -180,6 +181,7 @@ impl Executor {
         tidying.transcript(holdings.turn.as_mut(), &why).await;
         // The tools hold the workspace open.
         drop(holdings.turn.take());
+        tidying.session_lock(holdings.session_lock.take()).await;
         tidying.workspace(holdings.made_workspace.as_deref()).await;
         tidying.lane(holdings.permits.take()).await;
         tidying.end()
