@@ -17,6 +17,7 @@ mod lanes;
 mod models;
 mod prepare;
 mod progress;
+mod rescue;
 mod run;
 mod session_lock;
 mod stop;

@@ -139,6 +139,11 @@ impl Executor {
     /// open for it and no job is blocked.
     pub async fn abandon(&self, ticket: &Ticket) -> RunEnd {
         let failure = Failure::new(ErrorKind::Internal, "a fault in punctual itself");
+        self.close(ticket, failure).await
+    }
+
+    /// Closes the row of a run that nobody drives.
+    pub(super) async fn close(&self, ticket: &Ticket, failure: Failure) -> RunEnd {
         let outcome = Outcome::ended(failure, None);
         let work =
             Work { outcome: outcome.clone(), tool_calls: 0, tool_errors: 0, denied_calls: 0 };

@@ -31,6 +31,16 @@ pub(super) enum Mark {
     Run(String),
 }
 
+/// Whether any process of this run lives, whoever its parent is.
+pub fn run_processes_live(run_id: &str) -> bool {
+    !find(&Mark::Run(run_id.to_owned())).is_empty()
+}
+
+/// Ends every process of a run that no [`Household`](super::Household) has any more.
+pub async fn end_run_processes(run_id: &str, grace: Duration) -> TreeEnd {
+    end(&Mark::Run(run_id.to_owned()), grace).await
+}
+
 /// Ends everything that bears `mark`: asks, waits `grace`, kills.
 pub(super) async fn end(mark: &Mark, grace: Duration) -> TreeEnd {
     let mut signalled = HashSet::new();
