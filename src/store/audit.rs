@@ -111,3 +111,78 @@ fn prune(db: &Connection, now: Timestamp) -> rusqlite::Result<usize> {
     )?
     .execute(params![oldest, ROWS_MAX, BATCH])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Owner, QueryLimits};
+
+    fn store(dir: &std::path::Path) -> Store {
+        let owner = Owner { boot_id: "boot".into(), pid: 1, started: 2, host: "host".into() };
+        Store::open(dir, owner).unwrap()
+    }
+
+    fn now() -> Timestamp {
+        "2026-11-30T09:00:00.250Z".parse().unwrap()
+    }
+
+    /// `count` rows of that age, the oldest that there are.
+    async fn rows(store: &Store, count: i64, age: Duration) {
+        let at = instant::text(now() - age);
+        let insert = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+                      INSERT INTO audit (at, actor, kind) SELECT ?2, 'punctual', 'run_end' FROM n";
+        store.writer.transaction(move |db| db.execute(insert, params![count, at])).await.unwrap();
+    }
+
+    fn value(store: &Store, sql: &str) -> serde_json::Value {
+        store.reader().unwrap().query(sql, QueryLimits::default()).unwrap().rows[0][0].clone()
+    }
+
+    #[tokio::test]
+    async fn rows_go_when_they_are_old_or_too_many() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        rows(&store, 12_000, KEPT + Duration::from_secs(1)).await;
+        rows(&store, 2, KEPT).await;
+        assert_eq!(store.prune_audit(now()).await.unwrap(), 12_000);
+        assert_eq!(value(&store, "SELECT count(*) FROM v1_audit"), 2);
+        rows(&store, ROWS_MAX, Duration::ZERO).await;
+        assert_eq!(store.prune_audit(now()).await.unwrap(), 2);
+        assert_eq!(value(&store, "SELECT count(*) FROM v1_audit"), ROWS_MAX);
+        assert_eq!(store.prune_audit(now()).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_row_that_there_is_no_room_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let elsewhere = store.writer.transaction(|db| Ok(db.path().unwrap().to_owned()));
+        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+        let admin = Connection::open_with_flags(elsewhere.await.unwrap(), flags).unwrap();
+        let run = "INSERT INTO runs (run_id, job, trigger, attempt, state, queued_at, session_id,
+                                     definition_hash, host, version, owner_boot_id, owner_pid,
+                                     owner_started)
+                   VALUES ('r', 'j', 'manual', 1, 'queued', '', 's', 'h', '', '', '', 1, 1)";
+        admin.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+        admin.execute_batch(run).unwrap();
+        // The writer waits for this, and its queue fills up.
+        admin.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let row = AuditRow {
+            at: now(),
+            actor: Actor::Person,
+            kind: AuditKind::Cancel,
+            run_id: RunId::from_stored("r"),
+            name: None,
+            result: Some("requested"),
+        };
+        let offered = 10_000;
+        for _ in 0..offered {
+            store.offer_audit(row.clone());
+        }
+        admin.execute_batch("COMMIT").unwrap();
+        store.writer.transaction(|_| Ok(())).await.unwrap();
+        let kept = value(&store, "SELECT count(*) FROM v1_audit WHERE run_id = 'r' AND name = 'j'");
+        let kept = kept.as_i64().unwrap();
+        assert!((1..offered).contains(&kept), "{kept}");
+    }
+}
