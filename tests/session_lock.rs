@@ -14,7 +14,7 @@ use punctual::config::{Config, Sources, load, load_jobs};
 use punctual::executor::{Bus, Executor, Lanes, Models, Ticket, Watchdog};
 use punctual::job::{Environment, JobId, JobSpec};
 use punctual::plan::{Record, RunEnd};
-use punctual::process::{ProcessId, SupervisorPath, boot_id};
+use punctual::process::{ProcessId, RUN_MARKER, SupervisorPath, boot_id};
 use punctual::run::{ErrorKind, RunId, SessionId, State, Trigger};
 use punctual::session::{LockError, LockOwner, SessionLock, Taken, read_entries, transcript_path};
 use punctual::store::{Definition, JobRow, NewRun, Owner, RunRecord, Store};
@@ -206,6 +206,17 @@ impl House {
 
     /// Drives a run of the session to its end.
     async fn run(&self, run_id: &str) -> (RunEnd, RunRecord) {
+        let ticket = self.ticket(run_id).await;
+        let end = self.executor.drive(&ticket, &Watchdog::new(clock(), None)).await;
+        (end, self.row(run_id))
+    }
+
+    fn row(&self, run_id: &str) -> RunRecord {
+        self.executor.store.reader().unwrap().run(run_id).unwrap().unwrap()
+    }
+
+    /// A run of the session that is recorded and has not begun.
+    async fn ticket(&self, run_id: &str) -> Ticket {
         let now = SystemClock.wall();
         let (run_id, session_id) =
             (RunId::from_stored(run_id), SessionId::from_stored("the-session"));
@@ -220,8 +231,8 @@ impl House {
         let store = &self.executor.store;
         let receipt = store.record(Record::new(&job(), None), Some(run), now).await.unwrap();
         receipt.recorded().await.unwrap();
-        let ticket = Ticket {
-            run_id: run_id.clone(),
+        Ticket {
+            run_id,
             session_id,
             spec: Arc::clone(&self.spec),
             trigger: Trigger::Manual,
@@ -233,9 +244,7 @@ impl House {
                 slot_end: now,
                 vars: self.spec.agent.vars.clone(),
             },
-        };
-        let end = self.executor.drive(&ticket, &Watchdog::new(clock(), None)).await;
-        (end, store.reader().unwrap().run(run_id.as_str()).unwrap().unwrap())
+        }
     }
 }
 
@@ -325,4 +334,34 @@ async fn a_run_takes_over_from_a_killed_one_and_gives_the_lock_back() {
     // The next one finds it free.
     let (end, _) = house.run("second").await;
     assert_eq!(end.state, State::Succeeded);
+}
+
+/// What the look-out for stuck sessions does with such a run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_nobody_drives_is_closed_when_its_processes_are_gone() {
+    let house = House::new(Environment::fixed([])).await;
+    let ticket = house.ticket("orphan").await;
+    let executor = &house.executor;
+    executor.store.start_run(&ticket.run_id, SystemClock.wall()).await.unwrap();
+    assert!(!executor.has_processes(&ticket).await);
+    #[expect(clippy::disallowed_methods, reason = "one that no household knows")]
+    let mut left = Command::new("sleep").arg("60").env(RUN_MARKER, "orphan").spawn().unwrap();
+    assert!(executor.has_processes(&ticket).await);
+    executor.drain(&ticket).await;
+    assert!(!executor.has_processes(&ticket).await);
+    // It is dead, whoever was quicker to ask for its end.
+    drop(left.kill());
+    drop(left.wait());
+
+    let end = executor.release(&ticket, Duration::from_mins(2)).await;
+    assert_eq!((end.state, end.kind), (State::Failed, Some(ErrorKind::Stuck)));
+    let run = house.row("orphan");
+    assert_eq!((run.state.as_str(), run.cleanup.unwrap().outcome.as_str()), ("failed", "clean"));
+    assert_eq!(
+        serde_json::to_value(run.error).unwrap(),
+        json!({
+            "kind": "stuck", "message": "nobody drove the run any more; nothing has moved for 2m",
+            "limit": "stuck", "limit_ms": 120_000, "phase": null, "retryable": true,
+        })
+    );
 }

@@ -62,6 +62,31 @@ pub(super) fn diagnostics(root: &Node, problems: &mut Vec<Problem>) -> Diagnosti
     }
 }
 
+/// Windows of `providers` that a silent model call never comes to the end of.
+pub(super) fn warn_of_long_windows<'a>(
+    root: &Node,
+    providers: impl Iterator<Item = &'a String>,
+    diagnostics: Diagnostics,
+    problems: &mut Vec<Problem>,
+) {
+    let Diagnostics::On(Thresholds { abort, .. }) = diagnostics else { return };
+    for id in providers {
+        for name in ["timeout", "first_token_timeout"] {
+            let key = format!("models.providers.{id}.{name}");
+            if let Some(place) = root.get(&key)
+                && root.duration(&key).is_some_and(|window| window > abort)
+            {
+                let abort = humantime::format_duration(abort);
+                let words = format!(
+                    "`{name}` is longer than `diagnostics.stuck_session_abort` ({abort}): a model \
+                     call that is silent for that long is ended as stuck"
+                );
+                problems.push(place.error(&key, words).as_warning());
+            }
+        }
+    }
+}
+
 /// How long a writer waits for a session's lock.
 pub(super) fn session_lock_timeout(
     root: &Node,
@@ -123,6 +148,22 @@ mod tests {
         let backwards = "stuck_session_warn = \"2m\"\nstuck_session_abort = \"1m\"\n";
         diagnostics(&root(&format!("[diagnostics]\n{backwards}")), &mut problems);
         assert_eq!(problems.len(), 1);
+    }
+
+    #[test]
+    fn a_window_beyond_the_abort_threshold_is_a_warning() {
+        let text = "[models.providers.a]\ntimeout = \"10m\"\n\
+                    [models.providers.b]\ntimeout = \"6m\"\nfirst_token_timeout = \"7m\"\n";
+        let keys = |diagnostics| {
+            let (ids, mut problems) = (["a".to_owned(), "b".to_owned()], Vec::new());
+            warn_of_long_windows(&root(text), ids.iter(), diagnostics, &mut problems);
+            assert!(problems.iter().all(|problem| !problem.is_error()), "{problems:?}");
+            problems.into_iter().map(|problem| problem.key.unwrap()).collect::<Vec<_>>()
+        };
+        let both = ["models.providers.a.timeout", "models.providers.b.first_token_timeout"];
+        assert_eq!(keys(on(120, 360)), both);
+        assert_eq!(keys(on(120, 600)), [""; 0]);
+        assert_eq!(keys(Diagnostics::Off), [""; 0]);
     }
 
     #[test]

@@ -24,6 +24,10 @@ const RESERVED: Duration = Duration::from_secs(2);
 /// scarce, half of it.
 const KILLING: Duration = Duration::from_secs(2);
 
+/// The session's lock has this long to be given back, also when the budget is used up: the next run
+/// of the session waits for it.
+const RELEASE_MIN: Duration = Duration::from_millis(250);
+
 /// Collects the steps.
 pub(super) struct Tidying {
     clock: Arc<dyn Clock>,
@@ -127,23 +131,22 @@ impl Tidying {
     /// run writes any more.
     pub(super) async fn session_lock(&mut self, lock: Option<SessionLock>) {
         let Some(lock) = lock else { return };
+        let (started_at, start) = (self.clock.wall(), self.clock.monotonic());
+        let left = self.budget.remaining(start).unwrap_or(Duration::MAX);
         // Away from the runtime: the file is removed, and a disk may be slow.
         let release = tokio::task::spawn_blocking(move || lock.release());
-        let released = self
-            .step("session_lock", Duration::ZERO, async {
-                match release.await {
-                    Ok(Released::Free) => Done::clean(),
-                    Ok(Released::TakenFrom { nested }) => Done::with(
-                        StepOutcome::Forced,
-                        format!("taken from {nested} nested writers"),
-                    ),
-                    Err(error) => Done::with(StepOutcome::Incomplete, error.to_string()),
-                }
-            })
-            .await;
-        if released.is_none() {
-            self.cleanup.leaked.push("a session's lock that was not given back in time".into());
-        }
+        let done = match tokio::time::timeout(left.max(RELEASE_MIN), release).await {
+            Ok(Ok(Released::Free)) => Done::clean(),
+            Ok(Ok(Released::TakenFrom { nested })) => {
+                Done::with(StepOutcome::Forced, format!("taken from {nested} nested writers"))
+            }
+            Ok(Err(error)) => Done::with(StepOutcome::Incomplete, error.to_string()),
+            Err(_) => {
+                self.cleanup.leaked.push("a session's lock that was not given back in time".into());
+                Done::with(StepOutcome::TimedOut, "cut by the clean-up's budget")
+            }
+        };
+        self.record("session_lock", done, started_at, start);
     }
 
     /// Removes a workspace that was made for the run.
