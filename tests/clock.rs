@@ -17,7 +17,10 @@ use support::scripts::FINE;
 use support::{House, scripted};
 use tokio::task::JoinHandle;
 
-const MINUTELY: &str = "[schedule]\ncron = \"* * * * *\"\n[agent]\nprompt = \"go\"\ntools = []\n";
+/// The clock may be moved on before the end of a run has reached everybody: side by side, no slot
+/// is passed over for that.
+const MINUTELY: &str = "[schedule]\ncron = \"* * * * *\"\noverlap = \"allow_all\"\n\
+                        [agent]\nprompt = \"go\"\ntools = []\n";
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -87,6 +90,16 @@ impl World {
             "SELECT count(*) = 1 FROM v1_runs
              WHERE job = '{job}' AND due_at = '{due}' AND state = 'succeeded'"
         ));
+    }
+
+    /// The ends of all runs have reached everybody.
+    fn is_idle(&self) {
+        tokio::task::block_in_place(|| {
+            support::until("nothing runs", || {
+                let status = self.house.say(&["status", "--json"]).json();
+                status["running"]["runs"] == json!([])
+            });
+        });
     }
 
     /// What was decided, in short.
@@ -191,8 +204,10 @@ async fn a_step_of_seconds_over_a_slot_starts_it_and_one_of_an_hour_starts_the_n
     world.clock.step_to(at("2026-11-30T12:00:02.900Z"));
     world.has_run("noon", "2026-11-30T12:00:00Z");
     world.has_run("fives", "2026-11-30T12:00:00Z");
+    world.is_idle();
     world.clock.step_to(at("2026-11-30T13:00:02.900Z"));
     world.has_run("fives", "2026-11-30T12:59:55Z");
+    world.is_idle();
     world.goes_to_and_runs("fives", "2026-11-30T13:00:05Z");
     world.stop().await;
     let runs = "SELECT job, count(*) FROM v1_runs GROUP BY 1 ORDER BY 1";
@@ -242,4 +257,40 @@ async fn a_storm_of_overdue_jobs_respects_the_lane_and_holds_up_neither_people_n
                      SELECT started_at FROM v1_runs WHERE job = 'new')";
     let before = world.house.value(order).as_i64().unwrap();
     assert!(before < 40, "the new slot went before catch-ups that were there first");
+}
+
+/// A disk that takes nothing for a while, as far as one can be had without being root.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_could_not_be_recorded_is_decided_again_and_nothing_is_written_over_the_hole() {
+    let mut world = World::new(&[("a", MINUTELY)], "2026-11-30T11:59:30Z").await;
+    world.goes_to_and_runs("a", "2026-11-30T12:00:00Z");
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let path = world.house.path("state/punctual.db");
+    let db = rusqlite::Connection::open_with_flags(path, flags).unwrap();
+    let full = "CREATE TRIGGER full BEFORE INSERT ON slots
+                BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    db.execute_batch(full).unwrap();
+    for _ in 0..3 {
+        world.clock.advance(Duration::from_mins(1));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(world.slots("a").len(), 1);
+    db.execute_batch("DROP TRIGGER full").unwrap();
+    world.until("SELECT sum(slots) = 4 FROM v1_slots WHERE job = 'a'");
+    world.goes_to_and_runs("a", "2026-11-30T12:04:00Z");
+    world.stop().await;
+    let minute = |time: &str, what: [Option<&str>; 2]| {
+        let time = format!("2026-11-30T{time}");
+        json!([time, time, 1, what[0], what[1]])
+    };
+    let started = [Some("started"), None];
+    assert_eq!(
+        world.slots("a"),
+        [
+            minute("12:00", started),
+            json!(["2026-11-30T12:01", "2026-11-30T12:02", 2, "missed", "superseded"]),
+            minute("12:03", started),
+            minute("12:04", started),
+        ]
+    );
 }

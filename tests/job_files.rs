@@ -289,6 +289,40 @@ fn every_key_of_the_schemas_is_accepted_or_refused_by_its_name() {
 }
 
 #[test]
+fn a_job_has_its_own_fallbacks_or_those_of_the_configuration() {
+    let config = "agents.defaults.model = \"local/m\"\n\
+                  agents.defaults.fallbacks = [\"spare\", \"local/m\", \"local/other\"]\n\
+                  models.aliases.spare = \"other/m\"\n\
+                  models.providers.local.api = \"openai\"\n\
+                  models.providers.other.api = \"ollama\"\n";
+    let table = [
+        ("none", "", ["other/m", "local/other"].as_slice()),
+        ("strict", "fallbacks = []", &[]),
+        ("own", "fallbacks = [\"local/own\", \"spare\"]", &["local/own", "other/m"]),
+        ("itself", "model = \"spare\"", &["local/m", "local/other"]),
+        ("loop", "model = \"spare\"\nfallbacks = [\"other/m\", \"local/m\"]", &["local/m"]),
+    ];
+    let texts: Vec<_> = table
+        .iter()
+        .map(|(id, keys, _)| (format!("{id}.toml"), format!("[agent]\nprompt = \"x\"\n{keys}\n")))
+        .collect();
+    let jobs: Vec<_> = texts.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
+    let folder = folder(config, &jobs);
+    let (_, set) = load(folder.path());
+    for (id, _, expected) in table {
+        let job = &set.jobs[&id.parse().unwrap()];
+        let fallbacks: Vec<_> = job.agent.fallbacks.iter().map(ToString::to_string).collect();
+        assert_eq!(fallbacks, expected, "{id}");
+        assert_eq!(job.effective["agent"]["fallbacks"], json!(expected), "{id}");
+    }
+    assert_eq!(
+        listed(&set.problems(), folder.path()),
+        "jobs/loop.toml:4:13 [agent.fallbacks] warning: the model itself is among its fallbacks: \
+         that one is left out\n"
+    );
+}
+
+#[test]
 fn a_misspelt_key_is_told_the_right_one_at_every_level() {
     let (config, _) = load(&cases().join("good"));
     let misspelt = |name: &str| format!("{}{}", &name[..name.len() - 1], "ze");
@@ -414,7 +448,7 @@ fn a_calendar_is_read_line_by_line_and_its_content_is_part_of_the_definition() {
     };
     let [by_calendar, by_dates] = read("# feast\n 2026-12-24..2026-12-25 # two\r\n\n");
     assert_eq!(by_calendar.effective["schedule"]["exclude"], json!(["2026-12-24..2026-12-25"]));
-    assert_eq!(by_calendar.definition_hash, by_dates.definition_hash);
+    assert_eq!(by_calendar.effective, by_dates.effective);
     let [longer, unchanged] = read("2026-12-24..2026-12-26\n");
     assert_ne!(longer.definition_hash, by_calendar.definition_hash);
     assert_eq!(unchanged.definition_hash, by_dates.definition_hash);
@@ -481,16 +515,15 @@ fn without_a_file_the_built_in_defaults_hold_and_a_missing_folder_is_not_an_empt
 #[test]
 fn one_definition_has_one_hash_however_it_is_written() {
     let spelled = "[limits]\nmax_turns = 30\ntool_timeout = \"600s\"\n[agent]\nmodel = \"local/m\"\nprompt = 'x'\n";
-    let jobs = [
-        ("a.toml", "agent.prompt = \"x\""),
-        ("b.toml", spelled),
-        ("c.toml", "agent.prompt = \"y\""),
-    ];
-    let (_, set) = load(folder(MODEL, &jobs).path());
-    let hash = |id: &str| set.jobs[&id.parse().unwrap()].definition_hash.clone();
-    assert_eq!(hash("a"), hash("b"));
-    assert_ne!(hash("a"), hash("c"));
-    assert_eq!(hash("a").len(), 64);
+    let hashes = |a: &str| {
+        let jobs = [("a.toml", a), ("b.toml", a), ("c.toml", "agent.prompt = \"y\"")];
+        let (_, set) = load(folder(MODEL, &jobs).path());
+        ["a", "b", "c"].map(|id| set.jobs[&id.parse().unwrap()].definition_hash.clone())
+    };
+    let [a, b, c] = hashes("agent.prompt = \"x\"");
+    assert_eq!([&a, &b, &c], hashes(spelled).each_ref());
+    assert!(a != c && a != b, "two jobs that say the same are two definitions");
+    assert_eq!(a.len(), 64);
 }
 
 #[test]

@@ -167,11 +167,15 @@ fn a_silent_model_is_cut_by_the_window_of_its_provider() {
                 "/error/limit_ms": 800, "/error/phase": "model_call", "/error/retryable": true,
                 "/partial_text": partial, "/reply": null,
                 "/attempts/0/idle_window_ms": 800, "/attempts/0/idle_rule": "provider",
-                "/attempts/0/error_kind": kind,
+                "/attempts/0/error_kind": kind, "/attempts/1/error_kind": kind,
             }),
         );
-        assert!(number(&run, "/duration_ms") >= 800, "{run:#}");
-        until("the client goes away", || stub.clients_gone() == 1);
+        // It is asked once more, and that request has the whole window again.
+        assert!(number(&run, "/duration_ms") >= 1600, "{run:#}");
+        let message = run["error"]["message"].as_str().unwrap();
+        assert!(message.ends_with(" (after 2 attempts)"), "{message}");
+        until("both clients are gone", || stub.clients_gone() == 2);
+        assert_eq!(stub.requests().len(), 2);
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use support::run_object::assert_run;
 use support::scenes::against;
 use support::scripts::{KEY, PLAIN, exec_job};
-use support::stub::{Act, Stub, call, finish, head, refusal, text};
+use support::stub::{Act, Stub, call, finish, head, refusal, retry_after, text};
 use support::{House, asking, scripted, until};
 
 #[test]
@@ -90,7 +90,7 @@ fn refusals_keep_the_servers_words_and_never_the_key() {
     for (status, kind, name, words) in table {
         let message = format!("{words} ({KEY}, or sk-zebra-01****ghij)");
         let body = json!({"error": {"message": message, "type": name, "code": name}});
-        let stub = Stub::saying(refusal(status, &body));
+        let stub = Stub::saying(retry_after("0", &refusal(status, &body)));
         let house = asking(&stub, "api_key_env = \"MODEL_KEY\"", "").with_env("MODEL_KEY", KEY);
         house.job("j", PLAIN);
         let (code, run) = house.run("j");

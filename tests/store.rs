@@ -15,8 +15,8 @@ use punctual::run::{
     StepOutcome, Trigger, Work,
 };
 use punctual::store::{
-    AttemptEnd, AttemptStart, Definition, Ended, JobRow, NewRun, Owner, QueryLimits, Reader,
-    Recorded, Recovered, RunFilter, RunSlot, SlotFilter, Store, StoreError, database_in,
+    AttemptEnd, AttemptStart, Definition, Ended, JobRow, NewRun, Owner, QueryLimits, Queued,
+    Reader, Recorded, Recovered, RunFilter, RunSlot, SlotFilter, Store, StoreError, database_in,
 };
 use serde_json::{Value, json};
 
@@ -90,7 +90,7 @@ fn run(id: &str) -> NewRun {
     NewRun {
         run_id: RunId::from_stored(id),
         trigger: Trigger::Schedule,
-        slot: Some(RunSlot { due_at, start_at: due_at, stands_for: 1 }),
+        slot: Some(RunSlot { due_at, start_at: due_at, stands_for: 1, first_due: due_at }),
         attempt: 1,
         session_id: SessionId::from_stored("session"),
         definition_hash: "hash".into(),
@@ -176,6 +176,7 @@ async fn the_whole_life_of_a_run_reads_back_as_the_contract_prints_it() {
     let store = store(dir.path()).await;
     let run_id = start(&store, "run1").await;
     let attempt = AttemptStart {
+        auth_profile: None,
         n: 1,
         model: "local/default".into(),
         idle_window: Some(Duration::from_mins(1)),
@@ -266,10 +267,10 @@ async fn what_a_dead_process_left_open_is_closed_once() {
     drop(first);
 
     let second = store(dir.path()).await;
-    let everybody_lives = second.recover(|_| true, now()).await.unwrap();
+    let everybody_lives = second.recover(|_| true, Queued::TakenOver, now()).await.unwrap();
     assert_eq!((everybody_lives.interrupted, everybody_lives.alive.len()), (0, 2));
     let later = at("2026-11-30T09:05:00Z");
-    let recovered = second.recover(|_| false, later).await.unwrap();
+    let recovered = second.recover(|_| false, Queued::TakenOver, later).await.unwrap();
     assert_eq!((recovered.finished, recovered.interrupted), (1, 1));
     let chain = Chain { ended: 0, ..Chain::new(Trigger::Schedule, at("2026-11-30T09:00:00Z"), 1) };
     let end = RunEnd {
@@ -290,12 +291,16 @@ async fn what_a_dead_process_left_open_is_closed_once() {
         ("succeeded", Some("all good"))
     );
     // Doing it again changes nothing; what has consequences says so until they are dealt with.
-    let again = second.recover(|_| false, at("2026-11-30T10:00:00Z")).await.unwrap();
+    let again =
+        second.recover(|_| false, Queued::TakenOver, at("2026-11-30T10:00:00Z")).await.unwrap();
     assert_eq!(again, Recovered { ended: recovered.ended, ..Recovered::default() });
     assert_eq!(second.reader().unwrap().run("run1").unwrap().unwrap(), interrupted);
     let settled = vec![Settled { due_at: chain.due_at, attempt: 1 }];
     write(&second, Record { settled, ..record(vec![]) }, None).await;
-    assert_eq!(second.recover(|_| false, later).await.unwrap(), Recovered::default());
+    assert_eq!(
+        second.recover(|_| false, Queued::TakenOver, later).await.unwrap(),
+        Recovered::default()
+    );
 }
 
 #[tokio::test]
@@ -303,17 +308,20 @@ async fn a_run_that_never_began_is_taken_over_or_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let first = store(dir.path()).await;
     write(&first, record(vec![slot(SlotDecision::Started)]), Some(run("run1"))).await;
-    let recovered = first.recover(|_| false, now()).await.unwrap();
+    let recovered = first.recover(|_| false, Queued::TakenOver, now()).await.unwrap();
     let [queued] = &recovered.queued[..] else { panic!("{recovered:?}") };
     assert_eq!((queued.run_id.as_str(), queued.chain.attempt), ("run1", 1));
     first.adopt_jobs(vec![row("edited")], vec![], now()).await.unwrap();
-    first.take_over(&queued.run_id, "edited").await.unwrap();
+    first.redefine_queued(&queued.run_id, "edited").await.unwrap();
     let taken = first.reader().unwrap().run("run1").unwrap().unwrap();
     assert_eq!((taken.state.as_str(), taken.definition_hash.as_str()), ("queued", "edited"));
     first.give_up_queued(&queued.run_id, now()).await.unwrap();
     let given_up = first.reader().unwrap().run("run1").unwrap().unwrap();
     assert_eq!(given_up.state, "interrupted");
-    assert_eq!(first.recover(|_| false, now()).await.unwrap(), Recovered::default());
+    assert_eq!(
+        first.recover(|_| false, Queued::TakenOver, now()).await.unwrap(),
+        Recovered::default()
+    );
 }
 
 #[tokio::test]
@@ -415,7 +423,7 @@ async fn a_buffered_slot_is_decided_for_good_once() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path()).await;
     write(&store, record(vec![slot(SlotDecision::Buffered)]), None).await;
-    let recovered = store.recover(|_| false, now()).await.unwrap();
+    let recovered = store.recover(|_| false, Queued::TakenOver, now()).await.unwrap();
     assert_eq!(recovered.buffered, [(job(), at("2026-11-30T09:00:00Z"))]);
     let decision = SlotDecision::Started;
     let turned = vec![Turned { due_at: at("2026-11-30T09:00:00Z"), decision, reason: None }];
@@ -428,6 +436,22 @@ async fn a_buffered_slot_is_decided_for_good_once() {
     let db = by_an_admin(dir.path());
     let refused = db.execute("UPDATE slots SET decision = 'missed'", []).unwrap_err();
     assert!(refused.to_string().contains("a decision is final"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_buffered_slot_that_somebody_else_has_decided_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    write(&store, record(vec![slot(SlotDecision::Buffered)]), None).await;
+    let turn = |decision, reason| {
+        let turned = vec![Turned { due_at: at("2026-11-30T09:00:00Z"), decision, reason }];
+        Record { turned, ..record(vec![]) }
+    };
+    let skipped = turn(SlotDecision::Skipped, Some(Reason::Superseded));
+    assert_eq!(write(&store, skipped, None).await, Recorded::New);
+    let started = turn(SlotDecision::Started, None);
+    assert_eq!(write(&store, started, Some(run("run1"))).await, Recorded::AlreadyDecided);
+    assert!(store.reader().unwrap().run("run1").unwrap().is_none());
 }
 
 #[tokio::test]
@@ -486,7 +510,10 @@ async fn a_database_of_the_first_schema_opens() {
     assert_eq!((run.state.as_str(), run.reply.as_deref()), ("failed", None));
     let known = reader.known_jobs().unwrap()["daily"].clone();
     assert_eq!((known.timing, known.was_there), (None, true));
-    assert_eq!(store.recover(|_| false, now()).await.unwrap(), Recovered::default());
+    assert_eq!(
+        store.recover(|_| false, Queued::TakenOver, now()).await.unwrap(),
+        Recovered::default()
+    );
     let memories = store.adopt_jobs(vec![row("hash")], vec![], now()).await.unwrap();
     assert_eq!(memories["daily"].memory.decided_until, at("2026-11-30T07:00:00Z"));
 }
@@ -661,4 +688,22 @@ async fn a_wrong_file_is_named_and_left_as_it_is() {
     assert!(error.to_string().contains("punctual.db"), "{error}");
     assert!(std::fs::read_to_string(&path).unwrap().starts_with("this is not"));
     assert!(matches!(Reader::open(&dir.path().join("none.db")), Err(StoreError::Missing(_))));
+}
+
+/// What was decided and did not reach the disk leaves a hole that nothing later is written over.
+#[tokio::test]
+async fn rows_are_taken_only_behind_the_ones_they_follow() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    let at_ten = PlannedSlot {
+        due_at: at("2026-11-30T10:00:00Z"),
+        due_until: at("2026-11-30T10:00:00Z"),
+        ..slot(SlotDecision::Skipped)
+    };
+    let later = Record { after: at("2026-11-30T09:00:00Z"), ..record(vec![at_ten]) };
+    assert_eq!(write(&store, later.clone(), None).await, Recorded::AlreadyDecided);
+    let decided = store.reader().unwrap().decided(&job()).unwrap();
+    assert_eq!(decided, Some((at("2026-11-30T08:00:00Z"), vec![])));
+    write(&store, record(vec![slot(SlotDecision::Skipped)]), None).await;
+    assert_eq!(write(&store, later, None).await, Recorded::New);
 }

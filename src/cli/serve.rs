@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
 
@@ -43,7 +44,7 @@ pub(super) fn serve(context: &Context, args: &Args) -> Done {
     let (config, warnings) = context.config_with_warnings()?;
     warn(&warnings);
     let stopped = runtime()?.block_on(async {
-        let daemon = open(config, args.standby).await?;
+        let Some(daemon) = open(config, args.standby).await? else { return Ok(Stopped::Done) };
         introduce(&daemon, context);
         let listening = daemon.listen()?;
         let watching = Watching::start(&daemon, context);
@@ -60,8 +61,8 @@ pub(super) fn serve(context: &Context, args: &Args) -> Done {
 }
 
 /// Takes the state folder. A `run` in it ends by itself, so that is waited for; a `serve` in it is
-/// a refusal, unless this one was told to stand by.
-async fn open(mut config: Config, standby: bool) -> Result<Daemon, Failed> {
+/// a refusal, unless this one was told to stand by. `None`: it was stopped while it waited.
+async fn open(mut config: Config, standby: bool) -> Result<Option<Daemon>, Failed> {
     loop {
         let supervisor = SupervisorPath::current_exe();
         let clock = Arc::new(SystemClock);
@@ -71,7 +72,10 @@ async fn open(mut config: Config, standby: bool) -> Result<Daemon, Failed> {
             {
                 let who = holder.map_or_else(|| "another process".to_owned(), |it| it.to_string());
                 note(&format!("standing by until {who} has ended"));
-                until_free(&path).await?;
+                tokio::select! {
+                    free = until_free(&path) => free?,
+                    stop = asked_to_stop() => return stop.map(|()| None),
+                }
                 // The files may have changed meanwhile; if they cannot be used, say so.
                 config =
                     config.read_again().map_err(|problems| Failed::usage(report(&problems)))?.0;
@@ -80,9 +84,23 @@ async fn open(mut config: Config, standby: bool) -> Result<Daemon, Failed> {
                 let hint = "stop that one first, or wait for it with --standby";
                 return Err(Failed::refused(format!("{error}; {hint}")));
             }
-            result => return result.map_err(|error| Failed::usage(super::output::chain(&error))),
+            result => {
+                let broken = |error| Failed::usage(super::output::chain(&error));
+                return result.map(Some).map_err(broken);
+            }
         }
     }
+}
+
+/// Returns at the first signal to stop.
+async fn asked_to_stop() -> Result<(), Failed> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
 }
 
 /// Waits until nobody holds the folder. Whoever takes it first then has it.

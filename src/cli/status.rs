@@ -9,7 +9,7 @@ use super::output::{self, Done, counted, length, local, table};
 use super::running;
 use super::validate::unheard;
 use crate::config::{Config, JobSet};
-use crate::daemon::{Attention, RecoveryResult, Status};
+use crate::daemon::{Attention, Kind, RecoveryResult, Status};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -40,7 +40,14 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
     let mut lines = Vec::new();
     match running {
         Some(status) => {
-            lines.push(format!("serving, pid {}, version {}", status.pid, status.version));
+            let what = match (status.holder, status.stopping) {
+                (_, true) => "stopping",
+                (Kind::Serve, false) => "serving",
+                (Kind::Run, false) => {
+                    "running what was asked for, and starting nothing by the clock"
+                }
+            };
+            lines.push(format!("{what}, pid {}, version {}", status.pid, status.version));
             lines.extend(running::stale(status, jobs));
             if let Some(problem) = &status.config_problem {
                 lines.push(format!("changed files are not in force: {problem}"));

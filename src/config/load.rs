@@ -15,7 +15,7 @@ use super::{AgentDefaults, AgentTimeout, Config, Scheduler};
 use crate::job::source::Source;
 use crate::job::tree::{self, Node};
 use crate::job::{
-    Defaults, FILE_BYTES_MAX, Problem, keys, read_bytes, sort_problems, with_sources,
+    Defaults, FILE_BYTES_MAX, ModelRef, Problem, keys, read_bytes, sort_problems, with_sources,
 };
 use crate::schedule::{Zone, ZoneChoice, Zones};
 
@@ -169,10 +169,26 @@ fn lanes(root: &Node) -> BTreeMap<String, NonZeroUsize> {
 fn agent_defaults(root: &Node, models: &Directory, problems: &mut Vec<Problem>) -> AgentDefaults {
     let key = "agents.defaults.model";
     let model = root.get(key).and_then(|place| models.resolve_at(place, key, problems));
+    let fallbacks = fallbacks(root, models, problems);
     let timeout = match root.duration("agents.defaults.timeout") {
         None => AgentTimeout::Default48h,
         Some(Duration::ZERO) => AgentTimeout::Unlimited,
         Some(limit) => AgentTimeout::Configured(limit),
     };
-    AgentDefaults { model, timeout }
+    AgentDefaults { model, fallbacks, timeout }
+}
+
+fn fallbacks(root: &Node, models: &Directory, problems: &mut Vec<Problem>) -> Vec<ModelRef> {
+    let key = "agents.defaults.fallbacks";
+    let mut fallbacks = Vec::new();
+    for (name, place) in root.texts(key).unwrap_or_default() {
+        match models.resolve_at(place, key, problems) {
+            Some(model) if fallbacks.contains(&model) => {
+                problems.push(place.error(key, format!("the model `{name}` is named twice")));
+            }
+            Some(model) => fallbacks.push(model),
+            None => {}
+        }
+    }
+    fallbacks
 }

@@ -4,6 +4,7 @@
 //! job file never stops another job; a broken configuration stops everything, because nothing
 //! that it says can be trusted to be meant.
 
+mod auth;
 mod calendars;
 mod diagnostics;
 mod jobs;
@@ -21,10 +22,11 @@ use crate::job::{Defaults, Environment, JobId, ModelRef, Problem, Surroundings, 
 use crate::schedule::{DateRange, Schedule, Zone, Zones};
 use providers::{Directory, JobModels};
 
+pub use auth::{ApiKey, Auth, AuthProfile};
 pub use diagnostics::{Diagnostics, Thresholds};
 pub use jobs::{JobSet, load_jobs};
 pub use load::load;
-pub use providers::{Api, ApiKey, ModelConfig, Price, ProviderConfig};
+pub use providers::{Api, ModelConfig, Price, ProviderConfig};
 pub use sources::Sources;
 
 /// A configuration in which every name resolves and every value is in range.
@@ -100,6 +102,8 @@ impl Default for Scheduler {
 pub struct AgentDefaults {
     /// The model of jobs that name none.
     pub model: Option<ModelRef>,
+    /// What jobs that name no fallbacks go on with when a model fails.
+    pub fallbacks: Vec<ModelRef>,
     /// A of semantics §2.
     pub timeout: AgentTimeout,
 }
@@ -166,7 +170,7 @@ impl Config {
 
     /// Lends what a job's words refer to.
     pub fn with_surroundings<T>(&self, then: impl FnOnce(&Surroundings<'_>) -> T) -> T {
-        let models = JobModels::new(&self.directory, self.agent.model.as_ref(), &self.environment);
+        let models = JobModels::new(&self.directory, &self.agent, &self.environment);
         then(&Surroundings {
             zones: &self.zones,
             timezone: &self.timezone,

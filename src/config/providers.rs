@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use url::Url;
 
+use super::AgentDefaults;
+use super::auth::{self, Auth};
 use crate::job::keys::did_you_mean;
 use crate::job::tree::{Item, Node};
 use crate::job::{
-    Environment, FILE_BYTES_MAX, ModelNeeds, ModelRef, Models, Problem, SecretError, SecretSource,
-    Unresolved, read_text, with_sources,
+    Environment, FILE_BYTES_MAX, ModelNeeds, ModelRef, Models, Problem, Unresolved, read_text,
 };
 use crate::provider::{Api as Wire, Script, Usage};
 
@@ -20,8 +20,8 @@ use crate::provider::{Api as Wire, Script, Usage};
 pub struct ProviderConfig {
     /// Where its answers come from.
     pub api: Api,
-    /// Its key; `None`: it wants none.
-    pub api_key: Option<ApiKey>,
+    /// How it knows us.
+    pub auth: Auth,
     /// P of semantics §2.
     pub timeout: Option<Duration>,
     /// The limit of the wait for the first token.
@@ -50,25 +50,6 @@ impl Api {
         match self {
             Self::Http { base_url, .. } => base_url.as_str(),
             Self::Script(_) => "",
-        }
-    }
-}
-
-/// A provider's key.
-#[derive(Debug, Clone)]
-pub enum ApiKey {
-    /// By name.
-    Named(SecretSource),
-    /// Written into the configuration.
-    Literal(SecretString),
-}
-
-impl ApiKey {
-    /// The key itself.
-    pub fn read(&self, environment: &Environment) -> Result<SecretString, SecretError> {
-        match self {
-            Self::Named(source) => source.read(environment),
-            Self::Literal(key) => Ok(key.clone()),
         }
     }
 }
@@ -197,7 +178,7 @@ fn provider(id: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Provid
     if let Some(place) = node.get(misplaced) {
         problems.push(place.error(&key(misplaced), why));
     }
-    let api_key = api_key(id, node, problems);
+    let auth = auth::read(id, node, problems);
     let api = match (speaks, node.get("base_url")) {
         (None, _) => Api::Script(script(node, &key("script"), problems)?),
         (Some(speaks), None) => {
@@ -210,7 +191,7 @@ fn provider(id: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Provid
     };
     Some(ProviderConfig {
         api,
-        api_key,
+        auth,
         timeout: node.duration("timeout"),
         first_token_timeout: node.duration("first_token_timeout"),
         models: models(node),
@@ -258,21 +239,6 @@ fn base_url(place: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Url>
     let help = "such as http://127.0.0.1:8080/v1".to_owned();
     problems.push(place.error(key, message).with_help(help));
     None
-}
-
-fn api_key(id: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<ApiKey> {
-    let literal = node.text("api_key").map(|key| ApiKey::Literal(key.to_owned().into()));
-    let variable =
-        node.text("api_key_env").map(|name| ApiKey::Named(SecretSource::Env(name.to_owned())));
-    let file = node.path("api_key_file").map(|path| ApiKey::Named(SecretSource::File(path)));
-    let mut given: Vec<_> = [literal, variable, file].into_iter().flatten().collect();
-    if given.len() > 1 {
-        let key = format!("models.providers.{id}.api_key");
-        let message = format!("the provider `{id}` has more than one key");
-        let help = "keep one of `api_key`, `api_key_env` and `api_key_file`".to_owned();
-        problems.push(node.error(&key, message).with_help(help));
-    }
-    given.pop()
 }
 
 fn models(node: &Node) -> BTreeMap<String, ModelConfig> {
@@ -368,14 +334,14 @@ fn nearest_or_all<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) 
 /// The models as jobs see them, with each provider's key looked at once.
 pub(super) struct JobModels<'a> {
     pub(super) directory: &'a Directory,
-    pub(super) default_model: Option<&'a ModelRef>,
+    pub(super) defaults: &'a AgentDefaults,
     needs: BTreeMap<&'a str, ModelNeeds>,
 }
 
 impl<'a> JobModels<'a> {
     pub(super) fn new(
         directory: &'a Directory,
-        default_model: Option<&'a ModelRef>,
+        defaults: &'a AgentDefaults,
         environment: &Environment,
     ) -> Self {
         let needs = directory.providers.iter().map(|(id, provider)| {
@@ -385,17 +351,20 @@ impl<'a> JobModels<'a> {
             ];
             let timeouts =
                 timeouts.into_iter().filter_map(|(key, limit)| Some((key, limit?))).collect();
-            let key = provider.api_key.as_ref().map(|key| key.read(environment));
-            let key_problem = key.and_then(Result::err).map(|error| with_sources(&error));
+            let key_problem = provider.auth.problem(environment);
             (id.as_str(), ModelNeeds { timeouts, key_problem })
         });
-        Self { directory, default_model, needs: needs.collect() }
+        Self { directory, defaults, needs: needs.collect() }
     }
 }
 
 impl Models for JobModels<'_> {
     fn default_model(&self) -> Option<ModelRef> {
-        self.default_model.cloned()
+        self.defaults.model.clone()
+    }
+
+    fn default_fallbacks(&self) -> &[ModelRef] {
+        &self.defaults.fallbacks
     }
 
     fn resolve(&self, text: &str) -> Result<ModelRef, Unresolved> {

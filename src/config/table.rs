@@ -62,7 +62,7 @@ static AGENTS: &[Key] = &[key("defaults", Table(AGENT_DEFAULTS), "{}", Now, "Of 
 
 static AGENT_DEFAULTS: &[Key] = &[
     key("model", Text, "", Now, "provider/model or an alias, for jobs that name none."),
-    key("fallbacks", Texts, "[]", Only("[[]]"), "Models to go on with when the first fails."),
+    key("fallbacks", Texts, "[]", Now, "Models to go on with when one fails, for jobs without."),
     key(
         "timeout",
         Kind::Duration(Zero::Unlimited),
@@ -101,7 +101,7 @@ static PROVIDER: &[Key] = &[
     key("api_key", Text, "", Now, "The key; better by one of the next two."),
     key("api_key_env", Text, "", Now, "The environment variable that holds it."),
     key("api_key_file", Text, "", Now, "The file that holds it."),
-    key("auth", Tables(AUTH), "", Later, "Several keys, tried in order."),
+    key("auth", Tables(AUTH), "", Now, "Several keys, tried in order, in place of the one."),
     key("timeout", TIME, "", Now, "The limit of one request, and a stream's idle window."),
     key("first_token_timeout", TIME, "", Now, "The limit of the wait for the first token."),
     key(
@@ -114,10 +114,10 @@ static PROVIDER: &[Key] = &[
 ];
 
 static AUTH: &[Key] = &[
-    key("name", Text, "", Later, "What it is called."),
-    key("api_key", Text, "", Later, "The key."),
-    key("api_key_env", Text, "", Later, "The environment variable that holds it."),
-    key("api_key_file", Text, "", Later, "The file that holds it."),
+    key("name", Text, "", Now, "What it is called; stored with each attempt, unlike the key."),
+    key("api_key", Text, "", Now, "The key; better by one of the next two."),
+    key("api_key_env", Text, "", Now, "The environment variable that holds it."),
+    key("api_key_file", Text, "", Now, "The file that holds it."),
 ];
 
 static MODEL: &[Key] = &[

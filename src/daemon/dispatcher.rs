@@ -20,7 +20,7 @@ use super::protocol::Reply;
 use crate::clock::{Clock, Now, to_millis};
 use crate::executor::{Ticket, Watchdog};
 use crate::job::{JobId, JobSpec};
-use crate::plan::{Act, LiveId, Planner, Record, RunEnd, Start};
+use crate::plan::{Act, Chain, LiveId, Planner, Record, RunEnd, Start};
 use crate::run::{CancelReason, RunId, SessionId, Trigger};
 use crate::store::{NewRun, QueuedRun, Recovered, RunSlot};
 use crate::turn::Variables;
@@ -156,7 +156,7 @@ impl Dispatcher {
             Event::PauseWanted { job, pause, answer } => {
                 self.pause_wanted(job.as_deref(), &pause, answer, wall)
             }
-            Event::ResumeWanted { job, answer } => self.resume_wanted(job.as_deref(), answer, now),
+            Event::ResumeWanted { job, answer } => self.resume_wanted(job.as_deref(), answer, wall),
             Event::Patrol => self.look_at_sessions(wall),
             Event::RecoveryEnded { run_id, generation, end } => {
                 self.recovery_ended(&run_id, generation, &end, wall)
@@ -170,6 +170,10 @@ impl Dispatcher {
             Event::FilesRefused(words) => self.files_refused(&words),
             Event::Rewound(ahead) => {
                 self.planner.rewound(ahead, wall);
+                Vec::new()
+            }
+            Event::OutOfStep { job, decided } => {
+                self.planner.out_of_step(&job, decided, wall);
                 Vec::new()
             }
             Event::Stop => self.stop(),
@@ -211,7 +215,12 @@ impl Dispatcher {
         let Some(living) = self.planner.requeued(&job, chain, now) else {
             return Command::GiveUp(run_id);
         };
-        let slot = RunSlot { due_at: chain.due_at, start_at: chain.due_at, stands_for: 1 };
+        let slot = RunSlot {
+            due_at: chain.due_at,
+            start_at: chain.due_at,
+            stands_for: chain.stands_for,
+            first_due: chain.first_due,
+        };
         let run = NewRun {
             run_id,
             trigger,
@@ -220,7 +229,7 @@ impl Dispatcher {
             session_id,
             definition_hash: spec.definition_hash.clone(),
         };
-        let period = self.period_of_slot(&job, chain.due_at);
+        let period = self.period_of_chain(&job, &chain);
         Command::TakeOver(self.launch(spec, run, living, period, None, now))
     }
 
@@ -279,7 +288,12 @@ impl Dispatcher {
 
     fn launch_slot(&mut self, spec: Arc<JobSpec>, start: &Start, now: Timestamp) -> Box<Launch> {
         let due_at = start.chain.due_at;
-        let slot = RunSlot { due_at, start_at: start.start_at, stands_for: start.stands_for };
+        let slot = RunSlot {
+            due_at,
+            start_at: start.start_at,
+            stands_for: start.chain.stands_for,
+            first_due: start.chain.first_due,
+        };
         let run = NewRun {
             run_id: RunId::new(now),
             trigger: start.trigger,
@@ -288,7 +302,7 @@ impl Dispatcher {
             session_id: SessionId::new(now),
             definition_hash: spec.definition_hash.clone(),
         };
-        let period = self.period_of_slot(&spec.id, due_at);
+        let period = self.period_of_chain(&spec.id, &start.chain);
         self.launch(spec, run, start.id, period, None, now)
     }
 
@@ -330,6 +344,11 @@ impl Dispatcher {
         };
         self.active.insert(run.run_id.clone(), active);
         Box::new(Launch { run, ticket, watchdog, answer: None })
+    }
+
+    /// The period that a run reports on: that of its slot and of those that it stands for.
+    fn period_of_chain(&self, id: &JobId, chain: &Chain) -> (Timestamp, Timestamp) {
+        (self.period_of_slot(id, chain.first_due).0, chain.due_at)
     }
 
     /// The period that a slot reports on: from the due instant before it.

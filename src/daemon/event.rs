@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use super::protocol::{Reply, Target};
 use crate::config::{Config, JobSet};
 use crate::executor::{Ticket, Watchdog};
-use crate::job::Problem;
-use crate::plan::{Ahead, Pause, Record, RunEnd};
+use crate::job::{JobId, Problem};
+use crate::plan::{Ahead, Decided, Pause, Record, RunEnd};
 use crate::run::{CancelReason, RunId};
 use crate::session::Generation;
 use crate::store::{AuditRow, JobMemory, JobRow, NewRun};
@@ -97,6 +97,13 @@ pub enum Event {
     FilesRefused(String),
     /// The ledger's answer to [`Command::Rewind`].
     Rewound(Option<Ahead>),
+    /// The ledger did not take a decision: that is where it is.
+    OutOfStep {
+        /// Whose.
+        job: JobId,
+        /// Where that is.
+        decided: Decided,
+    },
     /// The first signal: start nothing more, let what runs come to its end.
     Stop,
     /// The grace is over: end what still runs.
@@ -142,6 +149,8 @@ pub enum Command {
         gone: Vec<String>,
         /// All of it.
         files: Box<Files>,
+        /// From when on they hold: everything before has been decided.
+        at: Timestamp,
     },
     /// Start runs under this configuration from now on.
     UseConfig(Arc<Config>),

@@ -6,6 +6,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
@@ -15,9 +16,14 @@ use super::protocol::Reply;
 use crate::clock::to_millis;
 use crate::config::{JobSet, load_jobs};
 use crate::executor::Executor;
+use crate::job::JobId;
 use crate::plan::Record;
 use crate::run::RunId;
-use crate::store::{JobRow, Receipt, Recorded};
+use crate::store::{JobRow, Receipt, Recorded, Store};
+
+/// What could not be recorded is decided again after this: a disk that is full is not asked
+/// without a pause.
+const STEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// Carries out commands. Cheap to hold; what it has begun goes on without it.
 pub(super) struct Hands {
@@ -32,7 +38,7 @@ enum Write {
     TakeOver(Box<Launch>),
     GiveUp(RunId),
     Rewind(jiff::Timestamp),
-    Adopt { rows: Vec<JobRow>, gone: Vec<String>, files: Box<Files> },
+    Adopt { rows: Vec<JobRow>, gone: Vec<String>, files: Box<Files>, at: jiff::Timestamp },
 }
 
 impl Hands {
@@ -49,7 +55,7 @@ impl Hands {
             Command::TakeOver(launch) => Write::TakeOver(launch),
             Command::GiveUp(run_id) => Write::GiveUp(run_id),
             Command::Rewind(now) => Write::Rewind(now),
-            Command::Adopt { rows, gone, files } => Write::Adopt { rows, gone, files },
+            Command::Adopt { rows, gone, files, at } => Write::Adopt { rows, gone, files, at },
             // Whoever asked may be gone.
             Command::Answer(answer, reply) => return drop(answer.send(*reply)),
             Command::Cancel(watchdog, reason) => return watchdog.cancel(reason),
@@ -107,6 +113,7 @@ async fn write_in_order(
             Write::Record { record, launch, then } => {
                 log_decisions(&record);
                 let run = launch.as_ref().map(|launch| launch.run.clone());
+                let job = (!record.rows.is_empty()).then(|| record.job.clone());
                 let receipt = executor.store.record(*record, run, now).await;
                 let events = events.clone();
                 tokio::spawn(async move {
@@ -114,6 +121,9 @@ async fn write_in_order(
                         Ok(receipt) => recorded(receipt).await,
                         Err(error) => Err(error.to_string()),
                     };
+                    if let (Some(job), false) = (job, matches!(recorded, Ok(Recorded::New))) {
+                        tokio::spawn(fall_into_step(executor.store.clone(), events.clone(), job));
+                    }
                     after_record(&executor, &events, recorded, launch, then).await;
                 });
             }
@@ -122,7 +132,7 @@ async fn write_in_order(
                 let events = events.clone();
                 tokio::spawn(async move {
                     let hash = &launch.run.definition_hash;
-                    let taken = executor.store.take_over(&launch.run.run_id, hash).await;
+                    let taken = executor.store.redefine_queued(&launch.run.run_id, hash).await;
                     let recorded = taken.map(|()| Recorded::New).map_err(|error| error.to_string());
                     after_record(&executor, &events, recorded, Some(launch), None).await;
                 });
@@ -141,13 +151,31 @@ async fn write_in_order(
                 );
                 drop(events.send(Event::Rewound(ahead.ok())).await);
             }
-            Write::Adopt { rows, gone, files } => {
-                let event = match executor.store.adopt_jobs(rows, gone, now).await {
+            Write::Adopt { rows, gone, files, at } => {
+                let event = match executor.store.adopt_jobs(rows, gone, at).await {
                     Ok(memories) => Event::FilesAdopted(files, memories),
                     Err(error) => Event::FilesRefused(error.to_string()),
                 };
                 drop(events.send(event).await);
             }
+        }
+    }
+}
+
+/// The ledger does not have what was decided: a full disk, or another process that was faster. The
+/// job's decisions begin again where the ledger is.
+async fn fall_into_step(store: Store, events: mpsc::Sender<Event>, job: JobId) {
+    loop {
+        tokio::time::sleep(STEP_AGAIN).await;
+        let (reading, of) = (store.clone(), job.clone());
+        let read = move || reading.reader()?.decided(&of);
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(Some(decided))) => {
+                return drop(events.send(Event::OutOfStep { job, decided }).await);
+            }
+            Ok(Err(error)) => tracing::error!(%job, %error, "could not look at the ledger"),
+            // The job is not there any more, or the process ends.
+            Ok(Ok(None)) | Err(_) => return,
         }
     }
 }

@@ -14,11 +14,11 @@ use crate::config::{Config, JobSet, load_jobs};
 use crate::executor::{Bus, Executor, Lanes, Models};
 use crate::job::{JobId, JobSpec, Problem};
 use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, Rules};
-use crate::process::{ProcessId, SupervisorPath, boot_id};
+use crate::process::{ProcessId, SupervisorPath, boot_id, end_orphans, living_runs};
 use crate::run::{RunEvent, RunId};
 use crate::schedule::Schedule;
 use crate::session::sweep_locks;
-use crate::store::{JobMemory, Owner, Recovered, Store, StoreError};
+use crate::store::{JobMemory, Owner, Queued, Recovered, Store, StoreError};
 
 /// A daemon that holds its state folder and has not begun to serve.
 #[derive(Debug)]
@@ -76,7 +76,11 @@ impl Daemon {
         let lock = StateLock::acquire(&config.state_dir, kind)?;
         let store = Store::open(&config.state_dir, owner()?)?;
         let now = to_millis(clock.wall());
-        let recovered = store.recover(is_alive, now).await?;
+        let queued = match kind {
+            Kind::Serve => Queued::TakenOver,
+            Kind::Run => Queued::Left,
+        };
+        let recovered = store.recover(is_alive, queued, now).await?;
         if recovered.interrupted + recovered.finished > 0 {
             tracing::warn!(
                 interrupted = recovered.interrupted,
@@ -84,6 +88,7 @@ impl Daemon {
                 "closed runs that a dead process had left open"
             );
         }
+        end_orphans_of(&store).await?;
         sweep_workspaces(&config.state_dir, &recovered.alive);
         if recovered.interrupted + recovered.finished > 0 {
             sweep_locks(&config.state_dir.join("sessions"));
@@ -180,6 +185,23 @@ fn owner() -> Result<Owner, OpenError> {
 fn is_alive(owner: &Owner) -> bool {
     let Ok(start_time) = u64::try_from(owner.started) else { return false };
     owner.boot_id == boot_id() && ProcessId { pid: owner.pid, start_time }.is_alive()
+}
+
+/// Ends what lives of runs of this ledger whose daemon is dead, before anything starts beside it.
+async fn end_orphans_of(store: &Store) -> Result<(), StoreError> {
+    for run_id in living_runs() {
+        let owner = store.reader()?.owner_of(&run_id)?;
+        if owner.is_none_or(|owner| is_alive(&owner)) {
+            continue;
+        }
+        let end = end_orphans(&run_id).await;
+        if end.left.is_empty() {
+            tracing::warn!(run_id, "ended what a dead process had left running");
+        } else {
+            tracing::error!(run_id, left = ?end.left, "could not end what a dead process had left");
+        }
+    }
+    Ok(())
 }
 
 /// Workspaces of runs that a dead process could not tidy.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::lock::Kind;
 use crate::executor::LaneView;
 use crate::plan::PauseCause;
 use crate::run::{EventPhase, RunEvent, Stream, Trigger};
@@ -144,6 +145,10 @@ pub struct Reloaded {
 pub struct Status {
     /// Its process.
     pub pid: u32,
+    /// Whether it starts what is due.
+    pub holder: Kind,
+    /// Whether it is about to leave.
+    pub stopping: bool,
     /// Its version.
     pub version: String,
     /// Jobs that can run.

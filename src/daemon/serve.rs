@@ -90,10 +90,12 @@ impl Daemon {
                     Command::Exit => break 'serving Stopped::Done,
                     Command::UseConfig(config) => {
                         self.executor = Arc::new(self.executor.under(config));
-                        watch = self.watch_files();
+                        self.watch_anew(&mut watch);
                     }
                     command => {
-                        if matches!(command, Command::Record { .. }) {
+                        // Whoever is there for one request leaves the tidying to others.
+                        let stays = self.dispatcher.scheduling() == Scheduling::On;
+                        if stays && matches!(command, Command::Record { .. }) {
                             housekeeping.note_change();
                         }
                         hands.carry_out(&self.executor, command);
@@ -120,7 +122,7 @@ impl Daemon {
                 },
                 () = watch.changed() => {
                     // A folder that was replaced has to be watched anew.
-                    watch = self.watch_files();
+                    self.watch_anew(&mut watch);
                     Some(Event::ReloadWanted(None))
                 }
                 () = patrol.wait() => {
@@ -190,6 +192,10 @@ impl Daemon {
     fn watch_files(&self) -> FileWatch {
         let Executor { config, clock, .. } = &*self.executor;
         FileWatch::start(config, self.dispatcher.scheduling(), clock)
+    }
+
+    fn watch_anew(&self, watch: &mut FileWatch) {
+        watch.renew(&self.executor.config, self.dispatcher.scheduling());
     }
 
     fn in_from_now(&self, length: Duration) -> Deadline {

@@ -45,15 +45,25 @@ impl FileWatch {
     /// Watches the files of `config`, if it says so. A watch that the system refuses is a word in
     /// the log, not an end: `reload` goes on working.
     pub(super) fn start(config: &Config, scheduling: Scheduling, clock: &Arc<dyn Clock>) -> Self {
-        let wanted = scheduling == Scheduling::On && config.scheduler.reload == Reload::Watch;
-        let watching = wanted.then(|| Watching::start(config)).and_then(|watching| {
-            watching
-                .inspect_err(|error| {
-                    tracing::warn!(%error, "cannot watch the files; `punctual reload` reads them");
-                })
-                .ok()
-        });
-        Self { watching, quiet_from: None, clock: Arc::clone(clock) }
+        let mut watch = Self { watching: None, quiet_from: None, clock: Arc::clone(clock) };
+        watch.renew(config, scheduling);
+        watch
+    }
+
+    /// Watches anew: a folder may have been replaced, or other files be meant. What has happened
+    /// and was not looked at yet is not forgotten.
+    pub(super) fn renew(&mut self, config: &Config, scheduling: Scheduling) {
+        if scheduling == Scheduling::Off || config.scheduler.reload != Reload::Watch {
+            self.watching = None;
+            return;
+        }
+        let renewed = match &mut self.watching {
+            Some(watching) => watching.renew(config),
+            None => Watching::start(config).map(|watching| self.watching = Some(watching)),
+        };
+        if let Err(error) = renewed {
+            tracing::warn!(%error, "cannot watch the files; `punctual reload` reads them");
+        }
     }
 
     /// Returns when files have changed and been quiet since. Nothing is lost if the future is
@@ -79,8 +89,16 @@ impl FileWatch {
 
 impl Watching {
     fn start(config: &Config) -> std::io::Result<Self> {
-        let watched = Watched { files: config.watched_files(), jobs_dir: config.jobs_dir.clone() };
-        let inotify = Inotify::init()?;
+        let events = Inotify::init()?.into_event_stream(vec![0; EVENT_BYTES_MAX])?;
+        let mut watching =
+            Self { events, folders: HashMap::new(), watched: Watched::files_of(config) };
+        watching.renew(config)?;
+        Ok(watching)
+    }
+
+    /// A folder that is watched already stays as it is.
+    fn renew(&mut self, config: &Config) -> std::io::Result<()> {
+        self.watched = Watched::files_of(config);
         // Reading is no change, so it is not asked for.
         let mask = WatchMask::CREATE
             | WatchMask::DELETE
@@ -88,12 +106,11 @@ impl Watching {
             | WatchMask::CLOSE_WRITE
             | WatchMask::MOVE
             | WatchMask::ATTRIB;
-        let mut folders = HashMap::new();
-        for folder in watched.folders() {
-            folders.insert(inotify.watches().add(&folder, mask)?, folder);
+        for folder in self.watched.folders() {
+            let watch = self.events.watches().add(&folder, mask)?;
+            self.folders.insert(watch, folder);
         }
-        let events = inotify.into_event_stream(vec![0; EVENT_BYTES_MAX])?;
-        Ok(Self { events, folders, watched })
+        Ok(())
     }
 
     /// Whether the next thing that happens changes something that matters.
@@ -117,6 +134,10 @@ impl Watching {
 }
 
 impl Watched {
+    fn files_of(config: &Config) -> Self {
+        Self { files: config.watched_files(), jobs_dir: config.jobs_dir.clone() }
+    }
+
     /// The folder of each file; and the one above the jobs', where a folder is replaced as a whole.
     fn folders(&self) -> Vec<PathBuf> {
         let of_files = self.files.iter().filter_map(|file| file.parent());
@@ -137,5 +158,33 @@ impl Watched {
         // `..data` is how a mounted set of files is replaced in one step.
         let is_job = name.ends_with(".toml") && !name.starts_with('.') || name.starts_with("..");
         is_job && path.parent() == Some(&*self.jobs_dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::config::{Sources, load};
+    use crate::job::Environment;
+
+    #[tokio::test]
+    async fn a_change_just_before_the_watch_is_renewed_is_not_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("jobs")).unwrap();
+        std::fs::write(dir.path().join("config.toml"), "").unwrap();
+        let sources = Sources {
+            config_paths: vec![dir.path().join("config.toml")],
+            state_dir: None,
+            environment: Environment::fixed([]),
+            current_dir: dir.path().to_owned(),
+        };
+        let config = load(&sources).unwrap().0;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let mut watch = FileWatch::start(&config, Scheduling::On, &clock);
+        std::fs::write(dir.path().join("jobs/new.toml"), "").unwrap();
+        watch.renew(&config, Scheduling::On);
+        let changed = tokio::time::timeout(Duration::from_secs(30), watch.changed()).await;
+        assert_eq!(changed, Ok(()));
     }
 }

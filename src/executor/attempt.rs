@@ -1,4 +1,4 @@
-//! A model attempt: its row, its window, its limits.
+//! A model attempt: its rows, its window, its limits.
 
 use std::time::Duration;
 
@@ -11,7 +11,10 @@ use super::watchdog::{RunLimits, Watchdog};
 use crate::clock::to_millis;
 use crate::config::AgentTimeout;
 use crate::job::RunTimeout;
-use crate::store::AttemptStart;
+use crate::provider::Usage;
+use crate::run::Outcome;
+use crate::store::{AttemptEnd, AttemptStart};
+use crate::turn::Turn;
 
 impl Executor {
     /// Records the attempt and arms the watchdog for its requests.
@@ -33,16 +36,22 @@ impl Executor {
             trigger: ticket.trigger,
             locality: resolved.locality,
         });
+        holdings.attempts += 1;
+        let n = holdings.attempts;
         let attempt = AttemptStart {
-            n: 1,
-            model: ticket.spec.agent.model.to_string(),
+            n,
+            model: resolved.name.to_string(),
+            auth_profile: resolved.profile.clone(),
             idle_window: window.window,
             idle_rule: window.rule.as_str(),
         };
         let now = to_millis(self.clock.wall());
         self.store.start_attempt(&ticket.run_id, attempt, now).await?;
         holdings.attempt =
-            Some(Attempt { n: 1, started: self.clock.monotonic(), price: resolved.price });
+            Some(Attempt { n, started: self.clock.monotonic(), price: resolved.price });
+        if let Some(turn) = &mut holdings.turn {
+            turn.begin_attempt();
+        }
         watchdog.set_request_limits(RunLimits {
             idle: window.window,
             first_token: resolved.first_token_timeout,
@@ -50,6 +59,25 @@ impl Executor {
             ..RunLimits::default()
         });
         Ok(window)
+    }
+
+    /// How the attempt that goes on has ended, if one does: from here on none does.
+    pub(super) fn attempt_end(
+        &self,
+        outcome: &Outcome,
+        holdings: &mut Holdings,
+    ) -> Option<AttemptEnd> {
+        let attempt = holdings.attempt.take()?;
+        let spent = holdings.turn.as_ref().map(Turn::spent).unwrap_or_default();
+        let is_free = spent.was_refused && spent.usage == Usage::default();
+        Some(AttemptEnd {
+            n: attempt.n,
+            state: outcome.state(),
+            error_kind: outcome.failure().map(|failure| failure.kind),
+            duration: self.clock.monotonic() - attempt.started,
+            usage: spent.usage,
+            usd: attempt.price.and_then(|it| if is_free { Some(0.0) } else { it.of(spent.usage) }),
+        })
     }
 
     /// The limits that a run has from its start (semantics §2).

@@ -20,6 +20,8 @@ pub(super) struct Holdings {
     pub(super) session_lock: Option<SessionLock>,
     pub(super) turn: Option<Turn>,
     pub(super) attempt: Option<Attempt>,
+    /// How many attempts have begun.
+    pub(super) attempts: u32,
     pub(super) stream: ModelStream,
 }
 
@@ -41,6 +43,7 @@ impl Holdings {
             session_lock: None,
             turn: None,
             attempt: None,
+            attempts: 0,
             stream: ModelStream::Ended,
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! lanes ─▶ `running` stored ─▶ workspace, prompt, model ─▶ turn ─▶ the work's end stored
-//!                                                            └─▶ clean-up ─▶ terminal state stored
+//!                                            ▲                │   └─▶ clean-up ─▶ terminal state stored
+//!                                            └─ next attempt ─┘
 //! ```
 //!
 //! There is one waiting place: [`Watchdog::guard`], where a stage's own work waits against all the
@@ -10,11 +11,14 @@
 
 mod attempt;
 mod cleanup;
+mod converse;
+mod course;
 mod events;
 mod holdings;
 mod idle_window;
 mod lanes;
 mod models;
+mod next_attempt;
 mod prepare;
 mod progress;
 mod rescue;

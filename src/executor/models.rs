@@ -23,10 +23,10 @@ pub enum ModelError {
     #[error("no provider `{0}` is configured")]
     UnknownProvider(String),
     /// Its key cannot be read.
-    #[error("the key of provider `{provider}` cannot be read: {source}")]
+    #[error("the {key} cannot be read: {source}")]
     Key {
-        /// The provider.
-        provider: String,
+        /// Which one.
+        key: String,
         /// Why.
         #[source]
         source: SecretError,
@@ -55,8 +55,15 @@ pub struct Models {
     environment: Environment,
 }
 
-/// A model with what the limits of its requests depend on.
+/// A model and a key, with what the limits of its requests depend on.
 pub(super) struct Resolved {
+    pub(super) name: ModelRef,
+    /// Its key's name, if that has one.
+    pub(super) profile: Option<String>,
+    /// The key's place among those of its provider.
+    pub(super) profile_at: usize,
+    /// Keys after it.
+    pub(super) profiles_left: usize,
     pub(super) model: Model,
     pub(super) timeout: Option<Duration>,
     pub(super) first_token_timeout: Option<Duration>,
@@ -76,25 +83,38 @@ impl Models {
     /// The keys of all providers, by name, as far as they can be read now: what must never be
     /// stored or shown.
     pub fn secrets(&self) -> impl Iterator<Item = (String, SecretString)> + '_ {
-        self.providers.iter().filter_map(|(id, provider)| {
-            Some((format!("key of {id}"), provider.api_key.as_ref()?.read(&self.environment).ok()?))
+        self.providers.iter().flat_map(|(id, provider)| {
+            let read = |(name, key): (Option<&str>, &ApiKey)| {
+                Some((key_name(id, name), key.read(&self.environment).ok()?))
+            };
+            provider.auth.keys().into_iter().filter_map(read).collect::<Vec<_>>()
         })
     }
 
-    /// `wanted`, ready to be asked.
-    pub(super) fn resolve(&self, wanted: &ModelRef) -> Result<Resolved, ModelError> {
+    /// `wanted`, ready to be asked with the key at `profile_at` of its provider's, if it has any.
+    pub(super) fn resolve(
+        &self,
+        wanted: &ModelRef,
+        profile_at: usize,
+    ) -> Result<Resolved, ModelError> {
         let config = self
             .providers
             .get(&wanted.provider)
             .ok_or_else(|| ModelError::UnknownProvider(wanted.provider.clone()))?;
         let of_model = config.models.get(&wanted.model);
+        let keys = config.auth.keys();
+        let key = keys.get(profile_at).copied();
         Ok(Resolved {
+            name: wanted.clone(),
+            profile: key.and_then(|(name, _)| name).map(str::to_owned),
+            profile_at,
+            profiles_left: keys.len().saturating_sub(profile_at + 1),
             model: Model {
                 name: wanted.model.clone(),
                 max_output_tokens: of_model
                     .and_then(|model| u32::try_from(model.max_output_tokens?).ok()),
                 context_window: of_model.and_then(|model| model.context_window),
-                provider: self.provider(&wanted.provider, config)?,
+                provider: self.provider(&wanted.provider, config, key)?,
             },
             timeout: config.timeout,
             first_token_timeout: config.first_token_timeout,
@@ -103,11 +123,16 @@ impl Models {
         })
     }
 
-    fn provider(&self, id: &str, config: &ProviderConfig) -> Result<Arc<dyn Provider>, ModelError> {
+    fn provider(
+        &self,
+        id: &str,
+        config: &ProviderConfig,
+        key: Option<(Option<&str>, &ApiKey)>,
+    ) -> Result<Arc<dyn Provider>, ModelError> {
         match &config.api {
             Api::Script(path) => scripted(path),
             Api::Http { speaks, base_url } => {
-                let endpoint = self.endpoint(id, base_url, config.api_key.as_ref())?;
+                let endpoint = self.endpoint(id, base_url, key)?;
                 let client = self.client(Locality::of(base_url.as_str(), id, ""))?;
                 Ok(match speaks {
                     Wire::OpenAi => Arc::new(OpenAi::new(client, endpoint)),
@@ -135,14 +160,22 @@ impl Models {
         &self,
         id: &str,
         base_url: &Url,
-        key: Option<&ApiKey>,
+        key: Option<(Option<&str>, &ApiKey)>,
     ) -> Result<Endpoint, ModelError> {
         let endpoint = Endpoint::new(base_url.clone());
-        let Some(key) = key else { return Ok(endpoint) };
+        let Some((name, key)) = key else { return Ok(endpoint) };
         let key = key
             .read(&self.environment)
-            .map_err(|source| ModelError::Key { provider: id.to_owned(), source })?;
+            .map_err(|source| ModelError::Key { key: key_name(id, name), source })?;
         Ok(endpoint.with_key(key))
+    }
+}
+
+/// What a key is called where it cannot be shown.
+fn key_name(provider: &str, profile: Option<&str>) -> String {
+    match profile {
+        Some(profile) => format!("key `{profile}` of {provider}"),
+        None => format!("key of {provider}"),
     }
 }
 

@@ -32,7 +32,7 @@ impl Executor {
         let workspace = self.workspace(ticket, holdings).await?;
 
         watchdog.entered(Phase::ModelResolution);
-        let resolved = self.models.resolve(&spec.agent.model)?;
+        let resolved = self.models.resolve(&spec.agent.model, 0)?;
 
         watchdog.entered(Phase::Auth);
         let secrets = read_secrets(spec, &self.config.environment)?;

@@ -89,9 +89,12 @@ impl Observer for Progress<'_> {
                 self.tell_piece("text", &text.finish());
                 self.tell_shown(&event);
             }
-            TurnEvent::AssistantStart { .. }
-            | TurnEvent::ToolStart { .. }
-            | TurnEvent::ToolEnd { .. } => self.tell_shown(&event),
+            TurnEvent::AssistantStart { .. } => {
+                // What was held back of a request that failed belongs to no answer.
+                *self.said() = Said::begin(self.masker);
+                self.tell_shown(&event);
+            }
+            TurnEvent::ToolStart { .. } | TurnEvent::ToolEnd { .. } => self.tell_shown(&event),
         }
     }
 }

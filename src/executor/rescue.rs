@@ -4,24 +4,21 @@ use std::time::Duration;
 
 use super::run::{Executor, Ticket};
 use crate::plan::RunEnd;
-use crate::process::{end_run_processes, run_processes_live};
+use crate::process::{end_orphans, living_runs};
 use crate::run::CancelReason;
-
-/// From TERM to KILL for what is left of it.
-const GRACE: Duration = Duration::from_secs(2);
 
 impl Executor {
     /// Whether any process of the run of `ticket` lives.
     pub async fn has_processes(&self, ticket: &Ticket) -> bool {
         let run_id = ticket.run_id.to_string();
-        let look = tokio::task::spawn_blocking(move || run_processes_live(&run_id));
+        let look = tokio::task::spawn_blocking(move || living_runs().contains(&run_id));
         // Who cannot look takes nothing away.
         look.await.unwrap_or(true)
     }
 
     /// Ends what processes of the run of `ticket` live.
     pub async fn drain(&self, ticket: &Ticket) {
-        let end = end_run_processes(ticket.run_id.as_str(), GRACE).await;
+        let end = end_orphans(ticket.run_id.as_str()).await;
         tracing::warn!(
             run_id = %ticket.run_id, killed = end.killed, left = end.left.len(),
             "ended what was left of a run that nobody drove"

@@ -15,7 +15,6 @@ use super::events::{Bus, RunEvents};
 use super::holdings::Holdings;
 use super::lanes::{Lanes, Rank};
 use super::models::Models;
-use super::progress::Progress;
 use super::stop::{Stop, ended, internal};
 use super::watchdog::Watchdog;
 use crate::clock::{Clock, to_millis};
@@ -27,7 +26,7 @@ use crate::run::{
     Cleanup, ErrorKind, EventPhase, Failure, Outcome, Phase, RunId, SessionId, Stream, Trigger,
     Work,
 };
-use crate::store::{AttemptEnd, Store};
+use crate::store::Store;
 use crate::turn::{Tally, Turn, Variables};
 
 /// The most that a process gets from TERM to KILL when the daemon stops; the daemon waits longer
@@ -90,7 +89,7 @@ impl Executor {
         let work = AssertUnwindSafe(self.work(ticket, watchdog, &events, &mut holdings));
         let outcome = match work.catch_unwind().await {
             Ok(Ok(reply)) => Outcome::Succeeded { reply },
-            Ok(Err(stop)) => ended(stop, watchdog, &mut holdings),
+            Ok(Err(stop)) => ended(&stop, watchdog, &mut holdings),
             Err(panic) => Outcome::ended(internal(&panic), None),
         };
         let tool_calls = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default().tool_calls;
@@ -101,7 +100,7 @@ impl Executor {
         end_of(&outcome, tool_calls, at)
     }
 
-    /// The work itself: lanes, start, preparation, turn.
+    /// The work itself: lanes, start, preparation, conversation.
     async fn work(
         &self,
         ticket: &Ticket,
@@ -125,14 +124,7 @@ impl Executor {
 
         let prepared = watchdog.guard(self.prepare(ticket, watchdog, holdings)).await;
         let resolved = prepared??;
-        let window = self.begin_attempt(ticket, watchdog, &resolved, holdings).await?;
-        tracing::debug!(rule = %window.rule, window = ?window.window, "idle window");
-
-        let masker = Arc::clone(&holdings.masker);
-        let progress = Progress::new(&ticket.run_id, watchdog, events, &masker, &self.store);
-        let turn = holdings.turn.as_mut().expect("the preparation began it");
-        let reply = watchdog.guard(turn.drive(&resolved.model, &progress)).await?;
-        reply.map(|text| masker.mask(&text).into_owned()).map_err(Stop::Turn)
+        self.converse(ticket, watchdog, events, resolved, holdings).await
     }
 
     /// Closes the row of a run whose driving itself panicked: a fault of ours, but no run stays
@@ -158,15 +150,8 @@ impl Executor {
 
     /// The first fact, on the disk before any tidying.
     async fn record_work(&self, ticket: &Ticket, outcome: Outcome, holdings: &mut Holdings) {
+        let last_attempt = self.attempt_end(&outcome, holdings);
         let tally = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default();
-        let last_attempt = holdings.attempt.take().map(|attempt| AttemptEnd {
-            n: attempt.n,
-            state: outcome.state(),
-            error_kind: outcome.failure().map(|failure| failure.kind),
-            duration: self.clock.monotonic() - attempt.started,
-            usage: tally.usage,
-            usd: attempt.price.and_then(|price| price.of(tally.usage)),
-        });
         let Tally { tool_calls, tool_errors, denied_calls, .. } = tally;
         let work = Work { outcome, tool_calls, tool_errors, denied_calls };
         if let Err(error) = self.store.record_work(&ticket.run_id, work, last_attempt).await {

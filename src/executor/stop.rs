@@ -4,6 +4,7 @@ use super::cleanup::ModelStream;
 use super::holdings::Holdings;
 use super::models::ModelError;
 use super::watchdog::{Tripped, Watchdog};
+use crate::job::Masker;
 use crate::run::{ErrorKind, Failure, Limit, Outcome, Phase};
 use crate::store::StoreError;
 use crate::turn::{Turn, TurnEnd};
@@ -34,33 +35,34 @@ impl From<StoreError> for Stop {
 }
 
 /// The outcome of work that stopped without an answer.
-pub(super) fn ended(stop: Stop, watchdog: &Watchdog, holdings: &mut Holdings) -> Outcome {
-    let partial = holdings.turn.as_ref().and_then(Turn::partial_text);
-    let masked = |text: &str| holdings.masker.mask(text).into_owned();
-    match stop {
-        Stop::Tripped(tripped) => {
-            let phase = watchdog.phase();
-            if phase == Some(Phase::ModelCall) {
-                holdings.stream = ModelStream::Cut;
-            }
-            Outcome::ended(tripped.failure(phase), partial)
+pub(super) fn ended(stop: &Stop, watchdog: &Watchdog, holdings: &mut Holdings) -> Outcome {
+    let partial = match stop {
+        Stop::Turn(TurnEnd::Fault(fault)) => {
+            Some(holdings.masker.mask(&fault.partial_text).into_owned())
         }
-        Stop::Turn(end) => {
-            let mut failure = turn_failure(&end);
-            failure.message = masked(&failure.message);
-            failure.phase = failure.phase.or(watchdog.phase());
-            let partial = match &end {
-                TurnEnd::Fault(fault) => Some(masked(&fault.partial_text)),
-                _ => partial,
-            };
-            Outcome::ended(failure, partial)
-        }
-        Stop::Failed(mut failure) => {
-            failure.message = masked(&failure.message);
-            failure.phase = failure.phase.or(watchdog.phase());
-            Outcome::ended(failure, partial)
-        }
+        _ => holdings.turn.as_ref().and_then(Turn::partial_text),
+    };
+    if matches!(stop, Stop::Tripped(_)) && watchdog.is_asking() {
+        holdings.stream = ModelStream::Cut;
     }
+    let mut failure = failure(stop, watchdog, &holdings.masker);
+    if holdings.attempts > 1 {
+        failure.message = format!("{} (after {} attempts)", failure.message, holdings.attempts);
+    }
+    Outcome::ended(failure, partial)
+}
+
+/// What a stop is called, secrets masked, in the phase that the run has come to.
+pub(super) fn failure(stop: &Stop, watchdog: &Watchdog, masker: &Masker) -> Failure {
+    let phase = watchdog.phase();
+    let mut failure = match stop {
+        Stop::Tripped(tripped) => return tripped.failure(phase),
+        Stop::Turn(end) => turn_failure(end),
+        Stop::Failed(failure) => failure.clone(),
+    };
+    failure.message = masker.mask(&failure.message).into_owned();
+    failure.phase = failure.phase.or(phase);
+    failure
 }
 
 /// A definition that cannot be run as it is.

@@ -2,7 +2,8 @@
 //!
 //! A run is a ladder of stages. Each stage's work is awaited through [`Watchdog::guard`], against
 //! one future, [`Watchdog::tripped`]: the first limit to expire or the cancel that came first. What
-//! tripped first stays; whatever comes later is noted and changes nothing.
+//! ended the run first stays; whatever comes later is noted and changes nothing. A limit of one
+//! request ends that request only: after [`Watchdog::rest`] the run may go on with another.
 
 mod session;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::next_attempt::TimeLeft;
 use crate::clock::{Clock, Deadline};
 use crate::run::{CancelReason, ErrorKind, Failure, Limit, Phase};
 
@@ -47,7 +49,8 @@ pub enum Stage {
         /// Whether there was any progress yet.
         progressed: bool,
     },
-    /// A tool works, or the answer is being shaped: only the deadline counts.
+    /// A tool works, the answer is being shaped, or the next attempt is waited for: only the
+    /// deadline and a cancel count.
     Busy,
     /// It waits for its session's lock, which has its own limit. What the stage before it has used
     /// up counts from `before` again afterwards.
@@ -59,7 +62,7 @@ pub enum Stage {
     Ending,
 }
 
-/// What cut a run.
+/// What cut a run, or one request of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tripped {
     /// Its deadline.
@@ -194,6 +197,32 @@ impl Watchdog {
         // No wake-up: whoever waits looks again when the old window would have ended.
     }
 
+    /// A request has failed and no other one is open yet. The phase stays where it failed.
+    pub fn rest(&self) {
+        let mut state = self.state();
+        state.stage = Stage::Busy;
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Whether a model's answer is awaited.
+    pub fn is_asking(&self) -> bool {
+        matches!(self.state().stage, Stage::Model { .. })
+    }
+
+    /// What is left of the run's time.
+    pub(super) fn time_left(&self) -> TimeLeft {
+        let now = self.clock.monotonic();
+        let state = self.state();
+        match (state.limits.deadline, state.deadline()) {
+            (Some(whole), Some((at, _))) => match at.remaining(now) {
+                Some(left) => TimeLeft::Until { left, whole },
+                None => TimeLeft::Unlimited,
+            },
+            _ => TimeLeft::Unlimited,
+        }
+    }
+
     /// Asks the run to end. The gravest reason wins until the run has been cut.
     pub fn cancel(&self, reason: CancelReason) {
         let mut state = self.state();
@@ -218,8 +247,8 @@ impl Watchdog {
         state.deadline().map_or(Deadline::NEVER, |(at, _)| at)
     }
 
-    /// Returns when a limit has been reached or somebody asked for the end, and from then on
-    /// always with that first reason.
+    /// Returns when a limit has been reached or somebody asked for the end. A reason that ends the
+    /// run is the same from then on.
     pub async fn tripped(&self) -> Tripped {
         loop {
             // Before the look, so that a change between look and wait is not lost.
@@ -251,7 +280,9 @@ impl Watchdog {
         // On a tie the run's own deadline is the reason.
         let due = candidates.iter().flatten().find(|(at, _)| at.passed(now)).map(|&(_, why)| why);
         if let Some(tripped) = due {
-            state.tripped = Some(tripped);
+            if tripped.of_request().is_none() {
+                state.tripped = Some(tripped);
+            }
             return Ok(tripped);
         }
         Err(candidates.into_iter().flatten().map(|(at, _)| at).fold(Deadline::NEVER, Deadline::min))
@@ -300,6 +331,18 @@ impl State {
 }
 
 impl Tripped {
+    /// The value of a limit that bounds one request; `None` for what ends the whole run.
+    pub(super) fn of_request(self) -> Option<Duration> {
+        match self {
+            Self::Idle(limit) | Self::FirstToken(limit) | Self::Provider(limit) => Some(limit),
+            Self::Deadline(_)
+            | Self::PreExecution(_)
+            | Self::Lane(_)
+            | Self::SessionHeld(_)
+            | Self::Cancelled(_) => None,
+        }
+    }
+
     /// The failure that is stored for it, with the limit, its value and the last phase.
     pub fn failure(self, phase: Option<Phase>) -> Failure {
         let failure = match self {
@@ -434,6 +477,27 @@ mod tests {
         assert_eq!(dog.tripped().await, Tripped::Deadline(Duration::from_secs(1)));
         dog.cancel(CancelReason::Shutdown);
         assert_eq!(dog.tripped().await, Tripped::Deadline(Duration::from_secs(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_limit_of_a_request_ends_that_request_and_no_other() {
+        let limits = RunLimits { deadline: seconds(60), idle: seconds(2), ..RunLimits::default() };
+        let dog = watchdog(limits);
+        for _ in 0..3 {
+            dog.entered(Phase::ModelCall);
+            let silent = dog.guard(std::future::pending::<()>()).await;
+            assert_eq!(silent, Err(Tripped::Idle(Duration::from_secs(2))));
+            assert!(dog.is_asking());
+            dog.rest();
+            assert!(!dog.is_asking());
+            assert_eq!(dog.phase(), Some(Phase::ModelCall));
+            assert_eq!(dog.guard(tokio::time::sleep(Duration::from_secs(5))).await, Ok(()));
+        }
+        let whole = Duration::from_mins(1);
+        let left = Duration::from_secs(60 - 3 * 7);
+        assert_eq!(dog.time_left(), TimeLeft::Until { left, whole });
+        let end = dog.guard(std::future::pending::<()>()).await;
+        assert_eq!(end, Err(Tripped::Deadline(whole)));
     }
 
     #[tokio::test(start_paused = true)]

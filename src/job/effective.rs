@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use super::id::JobId;
 use super::keys::{Key, Kind, Support, json};
 use super::parse::Read;
 use super::spec::{JobSpec, Prompt, Workdir};
@@ -24,6 +25,7 @@ pub(super) fn definition(node: &Node, read: &Read) -> Value {
         put("schedule", "exclude", excluded.collect());
     }
     put("agent", "model", read.agent.model.to_string().into());
+    put("agent", "fallbacks", read.agent.fallbacks.iter().map(ToString::to_string).collect());
     if let Prompt::File(path) = &read.agent.prompt {
         put("agent", "prompt_file", path.display().to_string().into());
     }
@@ -36,12 +38,13 @@ pub(super) fn definition(node: &Node, read: &Read) -> Value {
     Value::Object(definition)
 }
 
-/// SHA-256 of a definition, in hex.
-pub(super) fn hash(definition: &Value) -> String {
+/// SHA-256 of a job's definition, in hex. Two jobs that say the same are two definitions: each has
+/// its own history.
+pub(super) fn hash(id: &JobId, definition: &Value) -> String {
     // Whether a value was written or is a default must not matter, nor where it was inserted.
     let mut sorted = definition.clone();
     sorted.sort_all_objects();
-    hex(&Sha256::digest(sorted.to_string()))
+    hex(&Sha256::digest(format!("{id}\n{sorted}")))
 }
 
 /// SHA-256 over all definitions, in hex: two sets of files with the same one mean the same.

@@ -45,6 +45,9 @@ pub trait Models: Sync {
     /// The model of jobs that name none.
     fn default_model(&self) -> Option<ModelRef>;
 
+    /// The fallbacks of jobs that name none.
+    fn default_fallbacks(&self) -> &[ModelRef];
+
     /// What `provider/model` or an alias stands for.
     fn resolve(&self, text: &str) -> Result<ModelRef, Unresolved>;
 
@@ -183,7 +186,7 @@ fn job_spec(id: &JobId, file: &Path, merged: &Node, read: Read) -> JobSpec {
         env: read.env,
         limits: read.limits,
         retry: read.retry,
-        definition_hash: effective::hash(&effective),
+        definition_hash: effective::hash(id, &effective),
         effective,
     }
 }

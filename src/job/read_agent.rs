@@ -25,11 +25,20 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
     }
     let prompt = prompt(reader);
     let model = model(reader, limits);
+    let fallbacks = fallbacks(reader, model.as_ref(), limits);
     let tools = tools(reader);
     let exec_allow = exec_allow(reader, &tools);
     let workdir = workdir(reader);
     let vars = reader.node.text_map("agent.vars");
-    Some(AgentSpec { prompt: prompt?, vars, model: model?, tools, exec_allow, workdir: workdir? })
+    Some(AgentSpec {
+        prompt: prompt?,
+        vars,
+        model: model?,
+        fallbacks,
+        tools,
+        exec_allow,
+        workdir: workdir?,
+    })
 }
 
 fn prompt(reader: &mut Reader<'_>) -> Option<Prompt> {
@@ -107,15 +116,65 @@ fn model(reader: &mut Reader<'_>, limits: &Limits) -> Option<ModelRef> {
             model
         }
     };
-    model_needs(reader, &model, limits);
+    model_needs(reader, &model, key, limits);
     Some(model)
 }
 
-fn model_needs(reader: &mut Reader<'_>, model: &ModelRef, limits: &Limits) {
+/// The job's own list, or the configuration's; a model does not fall back on itself.
+fn fallbacks(reader: &mut Reader<'_>, model: Option<&ModelRef>, limits: &Limits) -> Vec<ModelRef> {
+    let key = "agent.fallbacks";
+    let Some(written) = reader.node.texts(key) else {
+        if reader.part == Part::Defaults || reader.node.get(key).is_some() {
+            return Vec::new();
+        }
+        let inherited = reader.around.models.default_fallbacks().to_vec();
+        return checked(reader, inherited, model, limits);
+    };
+    let mut fallbacks = Vec::new();
+    for (name, node) in written {
+        match reader.around.models.resolve(name) {
+            Ok(fallback) if fallbacks.contains(&fallback) => {
+                let message = format!("the model `{name}` is named twice");
+                reader.problems.push(node.error(key, message));
+            }
+            Ok(fallback) => fallbacks.push(fallback),
+            Err(unresolved) => {
+                let problem = node.error(key, unresolved.message).with_help(unresolved.help);
+                reader.problems.push(problem);
+            }
+        }
+    }
+    let is_own = reader.node.get(key).is_some_and(|node| node.source == reader.node.source);
+    if is_own && model.is_some_and(|model| fallbacks.contains(model)) {
+        reader.warn(key, "the model itself is among its fallbacks: that one is left out");
+    }
+    checked(reader, fallbacks, model, limits)
+}
+
+/// `fallbacks` without `model`, their providers' needs looked at once each.
+fn checked(
+    reader: &mut Reader<'_>,
+    mut fallbacks: Vec<ModelRef>,
+    model: Option<&ModelRef>,
+    limits: &Limits,
+) -> Vec<ModelRef> {
+    fallbacks.retain(|fallback| Some(fallback) != model);
+    let mut seen: Vec<&str> = model.map(|model| model.provider.as_str()).into_iter().collect();
+    for fallback in &fallbacks {
+        if !seen.contains(&fallback.provider.as_str()) {
+            seen.push(&fallback.provider);
+            model_needs(reader, fallback, "agent.fallbacks", limits);
+        }
+    }
+    fallbacks
+}
+
+/// What the provider of `model`, which stands at `key`, asks of a run.
+fn model_needs(reader: &mut Reader<'_>, model: &ModelRef, key: &str, limits: &Limits) {
     let needs = reader.around.models.needs(model);
     // Which keys are missing is each job's own affair, not the configuration's.
     if let Some(problem) = needs.key_problem.filter(|_| reader.part == Part::Job) {
-        reader.refuse("agent.model", format!("the key of `{}`: {problem}", model.provider), None);
+        reader.refuse(key, format!("the key of `{}`: {problem}", model.provider), None);
     }
     let (limit, name) = match limits.timeout {
         RunTimeout::Unlimited => return,
@@ -123,15 +182,15 @@ fn model_needs(reader: &mut Reader<'_>, model: &ModelRef, limits: &Limits) {
         RunTimeout::Unset if reader.part == Part::Defaults => return,
         RunTimeout::Unset => (reader.around.run_ceiling, "the limit of a run without `timeout`"),
     };
-    for (key, timeout) in needs.timeouts.into_iter().filter(|(_, timeout)| *timeout > limit) {
+    for (timeout_key, timeout) in needs.timeouts.into_iter().filter(|(_, it)| *it > limit) {
         let message = format!(
-            "`{key}` of the provider `{}` is {}, above {name}, {}: it can never be reached",
+            "`{timeout_key}` of the provider `{}` is {}, above {name}, {}: it can never be reached",
             model.provider,
             shown(timeout),
             shown(limit)
         );
         let is_written = reader.node.get("limits.timeout").is_some();
-        reader.warn(if is_written { "limits.timeout" } else { "agent.model" }, message);
+        reader.warn(if is_written { "limits.timeout" } else { key }, message);
     }
 }
 

@@ -38,7 +38,7 @@ pub struct JobSpec {
     /// The definition with its defaults applied, secrets by name: what `show --effective` prints
     /// and `v1_definitions` keeps.
     pub effective: serde_json::Value,
-    /// SHA-256 of `effective`, in hex.
+    /// SHA-256 of the id and of `effective`, in hex.
     pub definition_hash: String,
 }
 
@@ -103,6 +103,8 @@ pub struct AgentSpec {
     pub vars: BTreeMap<String, String>,
     /// Which model answers.
     pub model: ModelRef,
+    /// Which models go on, in this order, when one has failed; empty: none. Never `model` itself.
+    pub fallbacks: Vec<ModelRef>,
     /// Names of the tools on offer.
     pub tools: Vec<String>,
     /// Patterns of commands that `exec` may run; empty: `exec` is denied.

@@ -32,6 +32,8 @@ pub enum Act {
 pub struct Record {
     /// Whose.
     pub job: JobId,
+    /// The last row before these: the ledger takes them only if it has that one.
+    pub after: Timestamp,
     /// New rows.
     pub rows: Vec<PlannedSlot>,
     /// Slots that had been buffered and are decided for good.
@@ -88,8 +90,6 @@ pub struct Start {
     pub chain: Chain,
     /// The slot's nominal time with its jitter, from which lateness counts.
     pub start_at: Timestamp,
-    /// The slots that it stands for, its own included.
-    pub stands_for: u64,
 }
 
 impl Record {
@@ -97,6 +97,7 @@ impl Record {
     pub fn new(job: &JobId, next_due: Option<Timestamp>) -> Self {
         Self {
             job: job.clone(),
+            after: Timestamp::MIN,
             rows: Vec::new(),
             turned: Vec::new(),
             start: None,

@@ -80,6 +80,15 @@ pub struct SlotStart {
     pub trigger: Trigger,
     /// The slots that its run stands for: itself and the misfires before it.
     pub stands_for: u64,
+    /// The first of them.
+    pub first_due: Timestamp,
+}
+
+impl SlotStart {
+    /// A slot that stands for itself.
+    pub const fn alone(trigger: Trigger, due_at: Timestamp) -> Self {
+        Self { trigger, stands_for: 1, first_due: due_at }
+    }
 }
 
 /// Everything decided about a job at one moment, oldest first.
@@ -93,17 +102,19 @@ pub struct Plan {
     pub next: Option<Moment>,
 }
 
-/// Decides every moment of `job` after its watermark whose start is not after `now`.
+/// Decides every moment of `job` after its watermark whose start is not after `now`; of a retired
+/// one every moment that is not after `now`.
 pub fn decide(job: JobView<'_>, now: Timestamp) -> Plan {
     let decided_until = job.memory.decided_until;
-    let first = job.schedule.next_moment(decided_until);
-    let Some(first) = first.filter(|first| job.schedule.start_of(first.at) <= now) else {
-        return Plan { slots: Vec::new(), decided_until, next: first };
+    let next = job.schedule.next_moment(decided_until);
+    let Some(first) = next.filter(|first| job.has_come(first.at, now)) else {
+        return Plan { slots: Vec::new(), decided_until, next };
     };
     let mut day = Day { job, now, living: job.living, rows: Vec::new(), missable: Vec::new() };
     // Whoever looks in time finds nothing stale, and saves the search for it.
     let stale_until = match job.rules.availability {
-        Availability::Retired => newest_started(job.schedule, now),
+        // What was due and has not started is closed with the rest: it never will.
+        Availability::Retired => job.schedule.prev_moment(now).map(|moment| moment.at),
         _ if job.schedule.start_of(first.at) >= now - MISFIRE_AFTER => None,
         Availability::Ready | Availability::Disabled | Availability::Invalid => {
             newest_started(job.schedule, now).map(|newest| newest_stale(job.schedule, newest, now))
@@ -117,8 +128,8 @@ pub fn decide(job: JobView<'_>, now: Timestamp) -> Plan {
         }
     }
     let Fresh { moments, newest, next } = day.fresh(stale_until.unwrap_or(decided_until));
-    let superseded = day.misfires(&moments);
-    day.decide_fresh(&moments, superseded);
+    let passed_over = day.misfires(&moments);
+    day.decide_fresh(&moments, passed_over);
     day.rows.sort_by_key(|row| row.due_at);
     Plan { slots: day.rows, decided_until: newest.max(decided_until), next }
 }
@@ -168,6 +179,16 @@ struct Stretch {
 }
 
 impl JobView<'_> {
+    /// Whether it is to be decided about this moment.
+    fn has_come(&self, at: Timestamp, now: Timestamp) -> bool {
+        match self.rules.availability {
+            Availability::Retired => at <= now,
+            Availability::Ready | Availability::Disabled | Availability::Invalid => {
+                self.schedule.start_of(at) <= now
+            }
+        }
+    }
+
     /// (`after`, `up_to`] without what is decided ahead, cut where a pause ends.
     fn undecided(&self, after: Timestamp, up_to: Timestamp) -> Vec<Stretch> {
         let mut free = Vec::new();
@@ -244,7 +265,7 @@ impl Day<'_> {
         let mut fresh = Fresh { moments: Vec::new(), newest: after, next: None };
         loop {
             fresh.next = self.job.schedule.next_moment(fresh.newest);
-            let come = fresh.next.filter(|it| self.job.schedule.start_of(it.at) <= self.now);
+            let come = fresh.next.filter(|it| self.job.has_come(it.at, self.now));
             let Some(Moment { at, standing }) = come else { return fresh };
             fresh.newest = at;
             if !memory.ahead.iter().any(|&(first, last)| first <= at && at <= last) {
@@ -256,36 +277,43 @@ impl Day<'_> {
         }
     }
 
-    /// Decides what is stale and due. Returns how many slots a fresh one stands for.
-    fn misfires(&mut self, fresh: &[FreshMoment]) -> u64 {
+    /// Decides what is stale and due. Returns the slots that a fresh one stands for.
+    fn misfires(&mut self, fresh: &[FreshMoment]) -> Vec<Span> {
         let missable = std::mem::take(&mut self.missable);
-        let Some(newest) = missable.last().map(|span| span.last) else { return 0 };
+        let Some(newest) = missable.last().map(|span| span.last) else { return Vec::new() };
         if self.job.rules.availability == Availability::Retired {
             self.missed(&missable, self.job.unseen_because);
-            return 0;
+            return Vec::new();
         }
         match self.job.rules.catchup {
             Catchup::None => self.missed(&missable, self.job.unseen_because),
             Catchup::Latest => {
                 let stands = |it: &FreshMoment| it.standing == Standing::Due && it.held.is_none();
                 if fresh.iter().any(stands) {
-                    self.missed(&missable, Reason::Superseded);
-                    return count(&missable);
+                    return missable;
                 }
                 if !self.in_window(newest) {
                     self.missed(&missable, Reason::TooLate);
-                    return 0;
+                    return Vec::new();
                 }
                 let older = self.before(&missable, newest);
-                self.missed(&older, Reason::Superseded);
-                self.admit(
-                    newest,
-                    SlotStart { trigger: Trigger::Catchup, stands_for: 1 + count(&older) },
-                );
+                self.stand_for(&older, newest, Trigger::Catchup);
             }
             Catchup::All => self.catch_all_up(&missable),
         }
-        0
+        Vec::new()
+    }
+
+    /// A slot that stands for `older` ones. If it does not start, nothing stands for them, and what
+    /// keeps it from starting is their reason, too.
+    fn stand_for(&mut self, older: &[Span], due_at: Timestamp, trigger: Trigger) {
+        let first_due = older.first().map_or(due_at, |span| span.first);
+        self.admit(due_at, SlotStart { trigger, stands_for: 1 + count(older), first_due });
+        let reason = match self.rows.last() {
+            Some(PlannedSlot { start: None, reason: Some(reason), .. }) => *reason,
+            _ => Reason::Superseded,
+        };
+        self.missed(older, reason);
     }
 
     /// Each slot within its window, one after the other, and as many as may wait.
@@ -307,7 +335,7 @@ impl Day<'_> {
             None => self.missed(missable, Reason::TooLate),
         }
         for due_at in wanted {
-            let start = SlotStart { trigger: Trigger::Catchup, stands_for: 1 };
+            let start = SlotStart::alone(Trigger::Catchup, due_at);
             if self.is_busy() && self.job.rules.overlap != Overlap::AllowAll {
                 self.buffer(due_at, start);
             } else {
@@ -316,7 +344,7 @@ impl Day<'_> {
         }
     }
 
-    fn decide_fresh(&mut self, fresh: &[FreshMoment], mut superseded: u64) {
+    fn decide_fresh(&mut self, fresh: &[FreshMoment], mut older: Vec<Span>) {
         use SlotDecision::{Held, Skipped};
         for moment in fresh {
             let (decision, reason) =
@@ -327,9 +355,8 @@ impl Day<'_> {
                     (Standing::Due, _, Some(reason)) => (Held, reason),
                     (Standing::Due, Availability::Disabled, None) => (Skipped, Reason::Disabled),
                     (Standing::Due, Availability::Ready | Availability::Retired, None) => {
-                        let stands_for = 1 + std::mem::take(&mut superseded);
-                        let trigger = Trigger::Schedule;
-                        self.admit(moment.at, SlotStart { trigger, stands_for });
+                        let older = std::mem::take(&mut older);
+                        self.stand_for(&older, moment.at, Trigger::Schedule);
                         continue;
                     }
                 };

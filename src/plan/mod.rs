@@ -19,7 +19,7 @@ pub use due::{
     BUFFERED_MAX, JobView, Living, MISFIRE_AFTER, Plan, PlannedSlot, SlotStart, catchup_window,
     decide,
 };
-pub use planner::{Ahead, Planner};
+pub use planner::{Ahead, Decided, Planner};
 pub use retry::{Chain, Follow, RunEnd, follow};
 pub use rules::{Account, Availability, Memory, Pause, PauseCause, Rules};
 pub use simulate::{Behaviour, GLOBAL, Simulated, SimulatedLanes, Simulation, What, simulate};

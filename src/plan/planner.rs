@@ -31,9 +31,12 @@ const SCHEDULE_ERRORS_MAX: u8 = 3;
 /// How soon a computation that failed is tried again.
 const COMPUTE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Where the decisions of each job begin again after the clock was set back, and the stretches
-/// after that which stay decided.
-pub type Ahead = HashMap<JobId, (Timestamp, Vec<(Timestamp, Timestamp)>)>;
+/// Where the decisions of a job are: every moment up to the instant has its row, and so have those
+/// in the stretches after it.
+pub type Decided = (Timestamp, Vec<(Timestamp, Timestamp)>);
+
+/// The same for each job whose decisions begin again after the clock was set back.
+pub type Ahead = HashMap<JobId, Decided>;
 
 /// Decides what each job does as time goes by. Nothing in it waits, writes or reads a clock.
 #[derive(Debug, Clone, Default)]
@@ -53,8 +56,8 @@ impl Planner {
     /// Takes in a job.
     pub fn adopt(&mut self, id: &JobId, rules: Rules, memory: Memory, now: Timestamp) {
         match self.jobs.get_mut(id) {
-            // It was gone and is back while a run of it still lives.
-            Some(track) => track.begin_again(rules, memory),
+            // It was gone or invalid, and a run of it may still live.
+            Some(track) => track.adopt_again(rules, memory),
             None => drop(self.jobs.insert(id.clone(), Track::new(id.clone(), rules, memory))),
         }
         self.requeue(id, now);
@@ -70,6 +73,12 @@ impl Planner {
         now: Timestamp,
     ) -> Vec<Act> {
         self.with(id, now, |track, _| track.replace(rules, decided_until))
+    }
+
+    /// The job's schedule is about to be replaced or to go: what was due by it and has not been
+    /// decided is missed, and that is `because`.
+    pub fn close(&mut self, id: &JobId, now: Timestamp, because: Reason) -> Vec<Act> {
+        self.with(id, now, |track, ids| track.close(ids, now, because))
     }
 
     /// The job's file is gone: nothing of it starts any more.
@@ -233,6 +242,15 @@ impl Planner {
         }
     }
 
+    /// The ledger did not take what was decided about a job: its decisions begin again where the
+    /// ledger is.
+    pub fn out_of_step(&mut self, id: &JobId, (decided_until, ahead): Decided, now: Timestamp) {
+        if let Some(track) = self.jobs.get_mut(id) {
+            track.rewind(decided_until, ahead, now);
+        }
+        self.requeue(id, now);
+    }
+
     /// A run is over; `end` is `None` if it never began. `living` says whose it is.
     pub fn ended(
         &mut self,
@@ -290,17 +308,21 @@ impl Planner {
     /// Frees a job.
     pub fn resume(&mut self, id: &JobId, now: Timestamp) -> Vec<Act> {
         self.failures.remove(id);
-        self.with(id, now, |track, _| track.resume())
+        self.with(id, now, |track, ids| track.resume(ids, now))
     }
 
-    /// Runs past slots, each with the number of its next free attempt.
+    /// Runs past slots, each with the number of its next free attempt. Returns how many of them
+    /// did not wait already.
     pub fn run_past(
         &mut self,
         id: &JobId,
         slots: Vec<(Timestamp, u32)>,
         now: Timestamp,
-    ) -> Vec<Act> {
-        self.with(id, now, |track, ids| track.run_past(ids, slots, now))
+    ) -> (usize, Vec<Act>) {
+        let Some(track) = self.jobs.get_mut(id) else { return (0, Vec::new()) };
+        let answer = track.run_past(&mut self.ids, slots, now);
+        self.requeue(id, now);
+        answer
     }
 
     fn with(

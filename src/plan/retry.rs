@@ -38,6 +38,10 @@ pub struct Chain {
     pub origin: Trigger,
     /// The slot.
     pub due_at: Timestamp,
+    /// The slots that its runs stand for: itself and the misfires before it.
+    pub stands_for: u64,
+    /// The first of them.
+    pub first_due: Timestamp,
     /// The number of the present attempt.
     pub attempt: u32,
     /// Attempts that have ended and count against `max_attempts`.
@@ -51,7 +55,22 @@ pub struct Chain {
 impl Chain {
     /// A slot's first attempt, or the first one of a backfill.
     pub fn new(origin: Trigger, due_at: Timestamp, attempt: u32) -> Self {
-        Self { origin, due_at, attempt, counted: 0, ended: 0, interrupted: 0 }
+        Self {
+            origin,
+            due_at,
+            stands_for: 1,
+            first_due: due_at,
+            attempt,
+            counted: 0,
+            ended: 0,
+            interrupted: 0,
+        }
+    }
+
+    /// The same, standing for as many slots from `first_due` on.
+    #[must_use]
+    pub fn standing_for(self, stands_for: u64, first_due: Timestamp) -> Self {
+        Self { stands_for, first_due, ..self }
     }
 
     /// The same with its present attempt ended.
@@ -118,7 +137,7 @@ pub fn follow(rules: &Rules, chain: Chain, end: &RunEnd) -> Follow {
 /// The account after a slot that has failed for good at `end`.
 pub fn failed_slot(account: Account, end: &RunEnd) -> Account {
     let failed_slots = account.failed_slots.saturating_add(1);
-    let counted = u32::from(!is_providers_fault(end));
+    let counted = u32::from(!is_provider_side(end));
     let index = usize::try_from(failed_slots - 1).unwrap_or(usize::MAX);
     let backoff = SLOT_BACKOFF[index.min(SLOT_BACKOFF.len() - 1)];
     Account {
@@ -147,13 +166,19 @@ fn provider_limit(rules: &Rules, due_at: Timestamp) -> Option<Timestamp> {
     Some(schedule.next_after(due_at).map_or(limit, |next| limit.min(next.at)))
 }
 
-/// A cause on the provider's side, of an attempt in which no tool ran.
+/// A cause on the provider's side, of an attempt in which no tool ran: it does not use up the
+/// attempts.
 fn is_providers_fault(end: &RunEnd) -> bool {
+    is_provider_side(end) && end.tool_calls == 0
+}
+
+/// A cause on the provider's side, whatever the attempt had done: it never pauses a job.
+fn is_provider_side(end: &RunEnd) -> bool {
     use ErrorKind::{
         FirstTokenTimeout, IdleTimeout, ModelUnreachable, Network, Overloaded, ProviderTimeout,
         RateLimit, ServerError,
     };
-    let provider = matches!(
+    matches!(
         end.kind,
         Some(
             RateLimit
@@ -165,8 +190,7 @@ fn is_providers_fault(end: &RunEnd) -> bool {
                 | IdleTimeout
                 | ProviderTimeout
         )
-    );
-    provider && end.tool_calls == 0
+    )
 }
 
 /// The job's own list of what is retried all the same comes first.
@@ -309,12 +333,13 @@ mod tests {
         let providers = end(State::Failed, ErrorKind::Overloaded, NINE);
         let mut account = Account::default();
         let mut waits = Vec::new();
-        for end in [&own, &providers, &own, &own, &own, &own] {
+        let with_tools = RunEnd { tool_calls: 3, ..providers };
+        for end in [&own, &providers, &with_tools, &own, &own, &own] {
             account = failed_slot(account, end);
             waits.push(account.backoff_until.unwrap().duration_since(at(NINE)).as_secs());
         }
         assert_eq!(waits, [30, 60, 300, 900, 3600, 3600]);
-        assert_eq!((account.failed_slots, account.counted_failures), (6, 5));
+        assert_eq!((account.failed_slots, account.counted_failures), (6, 4));
     }
 
     #[test]

@@ -2,22 +2,26 @@
 //!
 //! A slot lives from its first attempt to the end of its last one. Between two attempts it is
 //! *retrying*, which counts as living for `overlap`. What must not start beside it waits.
+//!
+//! What follows the end of a run is in `ends.rs`, what people ask for in `asked.rs`, and what a
+//! changed file or clock means in `changed.rs`.
+
+mod asked;
+mod changed;
+mod ends;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
 
 use super::act::{Act, LiveId, PauseChange, Record, Settled, Start, Turned};
-use super::due::{
-    BUFFERED_MAX, JobView, Living, MISFIRE_AFTER, PlannedSlot, SlotStart, catchup_window, decide,
-    distance,
-};
-use super::retry::{BACKOFF_MAX, Chain, Follow, RunEnd, failed_slot, follow};
-use super::rules::{Account, Availability, Memory, Pause, PauseCause, Rules};
+use super::due::{JobView, Living, PlannedSlot, SlotStart, decide};
+use super::retry::{BACKOFF_MAX, Chain};
+use super::rules::{Account, Availability, Memory, Rules};
 use super::{Reason, SlotDecision};
-use crate::job::{Catchup, JobId, Overlap};
+use crate::job::{JobId, Overlap};
 use crate::run::Trigger;
-use crate::schedule::{Moment, Schedule, Standing};
+use crate::schedule::{Moment, Standing};
 
 /// One job's part of the planner.
 #[derive(Debug, Clone)]
@@ -33,6 +37,8 @@ pub(super) struct Track {
     /// Kept, since finding them is most of the work of a look.
     next_moment: Option<Timestamp>,
     next_due: Option<Timestamp>,
+    /// Where the ledger is once all records of this have reached it.
+    recorded_until: Timestamp,
 }
 
 /// Gives living runs their numbers.
@@ -84,15 +90,10 @@ impl Track {
             backfill: VecDeque::new(),
             next_moment: None,
             next_due: None,
+            recorded_until: Timestamp::MIN,
         };
         track.look_ahead();
         track
-    }
-
-    /// Other rules, and what the ledger remembers under them.
-    pub(super) fn begin_again(&mut self, rules: Rules, memory: Memory) {
-        (self.rules, self.memory) = (rules, memory);
-        self.look_ahead();
     }
 
     /// Finds what comes next, after the watermark or the schedule has changed.
@@ -175,7 +176,7 @@ impl Track {
     }
 
     fn record(&self) -> Record {
-        Record::new(&self.id, self.next_due())
+        Record { after: self.recorded_until, ..Record::new(&self.id, self.next_due()) }
     }
 
     /// Decides all that is due, and starts what may start.
@@ -234,13 +235,12 @@ impl Track {
         let mut open = self.record();
         for slot in slots {
             let (decision, start) = (slot.decision, slot.start);
-            let (due_at, start_at) = (slot.due_at, slot.start_at);
+            let due_at = slot.due_at;
+            self.recorded_until = slot.due_until;
             open.rows.push(slot);
             match (decision, start) {
                 (SlotDecision::Started, Some(start)) => {
-                    let chain = Chain::new(start.trigger, due_at, 1);
-                    open.start =
-                        Some(self.start(ids, start.trigger, chain, start_at, start.stands_for));
+                    open.start = Some(self.start_slot(ids, due_at, start));
                     acts.push(std::mem::replace(&mut open, self.record()).into());
                 }
                 (SlotDecision::Buffered, Some(start)) => {
@@ -285,17 +285,16 @@ impl Track {
         record.settled.extend(self.retrying.drain(..).map(|it| ended_attempt(it.chain)));
     }
 
-    fn start(
-        &mut self,
-        ids: &mut Ids,
-        trigger: Trigger,
-        chain: Chain,
-        start_at: Timestamp,
-        stands_for: u64,
-    ) -> Start {
+    fn start(&mut self, ids: &mut Ids, trigger: Trigger, chain: Chain) -> Start {
         let id = ids.next();
         self.live.insert(id, Some(chain));
-        Start { id, trigger, chain, start_at, stands_for }
+        Start { id, trigger, chain, start_at: self.start_of(chain.due_at) }
+    }
+
+    fn start_slot(&mut self, ids: &mut Ids, due_at: Timestamp, start: SlotStart) -> Start {
+        let SlotStart { trigger, stands_for, first_due } = start;
+        let chain = Chain::new(trigger, due_at, 1).standing_for(stands_for, first_due);
+        self.start(ids, trigger, chain)
     }
 
     /// Starts what has waited, as far as it may: further attempts first, then what came due, then
@@ -313,9 +312,8 @@ impl Track {
             } else if self.live.is_empty()
                 && let Some(chain) = self.backfill.pop_front()
             {
-                let start_at = self.start_of(chain.due_at);
                 let mut record = self.record();
-                record.start = Some(self.start(ids, Trigger::Backfill, chain, start_at, 1));
+                record.start = Some(self.start(ids, Trigger::Backfill, chain));
                 acts.push(record.into());
             } else {
                 break;
@@ -328,8 +326,7 @@ impl Track {
         let chain = self.retrying.remove(index).chain;
         let mut record = self.record();
         record.settled.push(ended_attempt(chain));
-        let start_at = self.start_of(chain.due_at);
-        record.start = Some(self.start(ids, Trigger::Retry, chain, start_at, 1));
+        record.start = Some(self.start(ids, Trigger::Retry, chain));
         record.into()
     }
 
@@ -343,10 +340,7 @@ impl Track {
                 let mut record = self.record();
                 let decision = SlotDecision::Started;
                 record.turned.push(Turned { due_at, decision, reason: None });
-                let chain = Chain::new(start.trigger, due_at, 1);
-                let start_at = self.start_of(due_at);
-                record.start =
-                    Some(self.start(ids, start.trigger, chain, start_at, start.stands_for));
+                record.start = Some(self.start_slot(ids, due_at, start));
                 record.into()
             }
         }
@@ -354,243 +348,6 @@ impl Track {
 
     fn start_of(&self, due_at: Timestamp) -> Timestamp {
         self.rules.schedule.as_ref().map_or(due_at, |it| it.start_of(due_at))
-    }
-
-    /// A run is over; `end` is `None` if it never began.
-    pub(super) fn ended(
-        &mut self,
-        ids: &mut Ids,
-        id: LiveId,
-        end: Option<&RunEnd>,
-        now: Timestamp,
-    ) -> Vec<Act> {
-        self.waiting.retain(|waiting| *waiting != Waiting::ByHand(id));
-        let chain = self.live.remove(&id).flatten();
-        let mut acts = match (chain, end) {
-            (Some(chain), Some(end)) => self.conclude(chain, end),
-            _ => Vec::new(),
-        };
-        acts.extend(self.go_on(ids, now));
-        acts
-    }
-
-    /// What the end of an attempt means for its slot and its job.
-    pub(super) fn conclude(&mut self, chain: Chain, end: &RunEnd) -> Vec<Act> {
-        let mut record = self.record();
-        let this = Settled { due_at: chain.due_at, attempt: chain.attempt };
-        match follow(&self.rules, chain, end) {
-            // The ledger clears the account with the run's own end.
-            Follow::Succeeded => {
-                self.memory.account = Account::default();
-                return Vec::new();
-            }
-            Follow::Again(at) if self.may_retry(chain) => {
-                self.retrying.push(Retrying { chain: chain.after(end).next(), at });
-                return Vec::new();
-            }
-            // Nothing of a job that is held or gone is tried again.
-            Follow::Over | Follow::Again(_) => {}
-            Follow::Failed if chain.origin == Trigger::Backfill => {}
-            Follow::Failed => {
-                let account = failed_slot(self.memory.account, end);
-                self.memory.account = account;
-                record.account = Some(account);
-                record.pause = self.pause_after_failure(end).map(|pause| self.hold(pause));
-            }
-            Follow::Hold => {
-                let words = "its run was interrupted, and so was the repetition".to_owned();
-                let cause = PauseCause::InterruptedTwice;
-                record.pause = Some(self.hold(Pause { cause, words, until: None }));
-            }
-        }
-        record.settled.push(this);
-        // Whatever holds the job holds what waited for this run, too.
-        if let Some(PauseChange::Held(pause)) = &record.pause {
-            let reason = pause.reason();
-            self.skip_waiting(&mut record, reason);
-        }
-        vec![record.into()]
-    }
-
-    fn may_retry(&self, chain: Chain) -> bool {
-        let free = self.memory.pause.is_none() || chain.origin == Trigger::Backfill;
-        self.rules.availability == Availability::Ready && free
-    }
-
-    fn hold(&mut self, pause: Pause) -> PauseChange {
-        self.memory.pause = Some(pause.clone());
-        PauseChange::Held(pause)
-    }
-
-    fn pause_after_failure(&self, end: &RunEnd) -> Option<Pause> {
-        if self.memory.pause.is_some() {
-            return None;
-        }
-        let kind = end.kind.map_or("failed", crate::run::ErrorKind::as_str);
-        if self.rules.schedule.as_ref().is_some_and(Schedule::is_one_shot) {
-            let words = format!("its only slot has failed: {kind}");
-            return Some(Pause { cause: PauseCause::OneShotFailed, words, until: None });
-        }
-        let failures = self.memory.account.counted_failures;
-        (failures >= self.rules.retry.pause_after).then(|| Pause {
-            cause: PauseCause::Failures,
-            words: format!("{failures} slots in a row have failed, the last one with {kind}"),
-            until: None,
-        })
-    }
-
-    /// Somebody asks for a run.
-    pub(super) fn by_hand(&mut self, ids: &mut Ids) -> (ByHand, Vec<Act>) {
-        let id = ids.next();
-        if self.live.is_empty() || self.rules.overlap == Overlap::AllowAll {
-            self.live.insert(id, None);
-            return (ByHand::Starts(id), Vec::new());
-        }
-        let mut acts = Vec::new();
-        let may_wait = match self.rules.overlap {
-            Overlap::Skip | Overlap::AllowAll => false,
-            Overlap::BufferOne => self.waiting.is_empty(),
-            Overlap::BufferAll => self.waiting.len() < BUFFERED_MAX,
-            Overlap::CancelOther => {
-                let mut record = self.record();
-                self.give_way(&mut record);
-                if !record.turned.is_empty() || !record.settled.is_empty() {
-                    acts.push(record.into());
-                }
-                acts.push(Act::Replace(self.id.clone()));
-                true
-            }
-        };
-        if may_wait {
-            self.waiting.push_back(Waiting::ByHand(id));
-            (ByHand::Waits(id), acts)
-        } else {
-            (ByHand::Overlaps, acts)
-        }
-    }
-
-    /// Holds the job. What is due from now on is held, what waited is skipped.
-    pub(super) fn pause(&mut self, pause: Pause) -> Vec<Act> {
-        let mut record = self.record();
-        self.skip_waiting(&mut record, pause.reason());
-        self.drop_retries(&mut record);
-        record.pause = Some(self.hold(pause));
-        vec![record.into()]
-    }
-
-    /// Frees the job. What was due before stays held.
-    pub(super) fn resume(&mut self) -> Vec<Act> {
-        let mut record = self.record();
-        self.memory.pause = None;
-        self.memory.account = Account::default();
-        record.account = Some(Account::default());
-        record.pause = Some(PauseChange::Lifted);
-        vec![record.into()]
-    }
-
-    /// Runs past slots, one after the other, whenever nothing else of the job lives.
-    pub(super) fn run_past(
-        &mut self,
-        ids: &mut Ids,
-        slots: impl IntoIterator<Item = (Timestamp, u32)>,
-        now: Timestamp,
-    ) -> Vec<Act> {
-        let chains = slots.into_iter().map(|(due, n)| Chain::new(Trigger::Backfill, due, n));
-        self.backfill.extend(chains);
-        self.go_on(ids, now)
-    }
-
-    /// The job's file has changed. A schedule of another timing begins its decisions anew, from
-    /// `decided_until` on.
-    pub(super) fn replace(&mut self, rules: Rules, decided_until: Option<Timestamp>) -> Vec<Act> {
-        self.rules = rules;
-        if let Some(begins) = decided_until {
-            let once = self.rules.schedule.as_ref().is_some_and(Schedule::is_one_shot);
-            // What was decided under the old timing since the ledger was asked stays decided; but
-            // a single instant in the past is still to be decided.
-            let decided = self.memory.decided_until;
-            self.memory.decided_until = if once { begins } else { begins.max(decided) };
-        }
-        self.look_ahead();
-        let mut record = self.record();
-        match self.rules.availability {
-            Availability::Ready | Availability::Invalid => return Vec::new(),
-            Availability::Disabled | Availability::Retired => {
-                self.backfill.clear();
-                self.skip_waiting(&mut record, Reason::Disabled);
-                self.drop_retries(&mut record);
-            }
-        }
-        if record.turned.is_empty() && record.settled.is_empty() {
-            return Vec::new();
-        }
-        vec![record.into()]
-    }
-
-    /// A run that a dead process had queued: it goes on if its slot is still in time.
-    pub(super) fn requeued(
-        &mut self,
-        ids: &mut Ids,
-        chain: Chain,
-        now: Timestamp,
-    ) -> Option<LiveId> {
-        if !self.may_retry(chain) || !self.is_in_time(chain, now) {
-            return None;
-        }
-        let id = ids.next();
-        self.live.insert(id, Some(chain));
-        Some(id)
-    }
-
-    fn is_in_time(&self, chain: Chain, now: Timestamp) -> bool {
-        let Some(schedule) = &self.rules.schedule else { return false };
-        let first_attempt = matches!(chain.origin, Trigger::Schedule | Trigger::Catchup);
-        if !first_attempt || chain.attempt > 1 {
-            return true;
-        }
-        let may_be_late = match self.rules.catchup {
-            Catchup::None => MISFIRE_AFTER,
-            Catchup::Latest | Catchup::All => {
-                catchup_window(schedule, self.rules.catchup_window, chain.due_at).max(MISFIRE_AFTER)
-            }
-        };
-        distance(schedule.start_of(chain.due_at), now) <= may_be_late
-    }
-
-    /// A slot that a dead process had buffered: it waits on if it is still in time.
-    pub(super) fn rebuffered(&mut self, due_at: Timestamp, now: Timestamp) -> Vec<Act> {
-        let chain = Chain::new(Trigger::Catchup, due_at, 1);
-        if self.may_retry(chain) && self.is_in_time(chain, now) {
-            let start = SlotStart { trigger: Trigger::Catchup, stands_for: 1 };
-            self.waiting.push_back(Waiting::Slot { due_at, start });
-            return Vec::new();
-        }
-        let reason = match (&self.memory.pause, self.rules.availability) {
-            (Some(pause), _) => pause.reason(),
-            (None, Availability::Disabled | Availability::Retired) => Reason::Disabled,
-            (None, Availability::Invalid) => Reason::Invalid,
-            (None, Availability::Ready) => Reason::TooLate,
-        };
-        let mut record = self.record();
-        let decision = SlotDecision::Skipped;
-        record.turned.push(Turned { due_at, decision, reason: Some(reason) });
-        vec![record.into()]
-    }
-
-    /// The clock was set back: decisions begin again, but for what is `ahead`.
-    pub(super) fn rewind(
-        &mut self,
-        decided_until: Timestamp,
-        ahead: Vec<(Timestamp, Timestamp)>,
-        now: Timestamp,
-    ) {
-        self.memory.decided_until = decided_until;
-        self.memory.ahead = ahead;
-        self.look_ahead();
-        let longest = self.rules.retry.backoff.iter().copied().max().unwrap_or(BACKOFF_MAX);
-        for retry in &mut self.retrying {
-            retry.at = retry.at.min(now + longest);
-        }
     }
 }
 

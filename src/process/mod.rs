@@ -32,6 +32,6 @@ pub use environment::{RUN_MARKER, base_environment};
 pub use household::{Household, Spec, StartError, SupervisorPath};
 pub use identity::{ProcessId, boot_id};
 pub use output::Output;
-pub use stray::{end_run_processes, run_processes_live};
+pub use stray::{end_orphans, living_runs};
 pub use supervisor::become_supervisor_if_asked;
 pub use tree::{Child, Ended, Exit, Leftover, TreeEnd};

@@ -1,6 +1,7 @@
-//! What to do when a command killed its own supervisor: find its processes by other marks.
+//! What to do when a command killed its own supervisor, or when the daemon died: find the processes
+//! of a run by other marks.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::environment::RUN_MARKER;
 use super::identity::ProcessId;
 use super::table::{self, Row, Signalled};
 use super::tree::{Leftover, TreeEnd};
+use super::watch::ORPHANS_GRACE;
 
 /// How often to look again.
 const ROUND: Duration = Duration::from_millis(20);
@@ -29,16 +31,6 @@ pub(super) enum Mark {
     Below(ProcessId),
     /// All that carry the run's marker variable, and all below them.
     Run(String),
-}
-
-/// Whether any process of this run lives, whoever its parent is.
-pub fn run_processes_live(run_id: &str) -> bool {
-    !find(&Mark::Run(run_id.to_owned())).is_empty()
-}
-
-/// Ends every process of a run that no [`Household`](super::Household) has any more.
-pub async fn end_run_processes(run_id: &str, grace: Duration) -> TreeEnd {
-    end(&Mark::Run(run_id.to_owned()), grace).await
 }
 
 /// Ends everything that bears `mark`: asks, waits `grace`, kills.
@@ -82,6 +74,17 @@ fn reap(rows: &[Row]) {
     }
 }
 
+/// The runs of which processes live, whoever started them.
+pub fn living_runs() -> BTreeSet<String> {
+    table::all().iter().filter_map(|row| run_of(row.id.pid)).collect()
+}
+
+/// Ends what lives of a run whose own daemon is dead. Its supervisors are at it already, with the
+/// grace of orphans; this waits for them and kills what is left.
+pub async fn end_orphans(run_id: &str) -> TreeEnd {
+    end(&Mark::Run(run_id.to_owned()), ORPHANS_GRACE).await
+}
+
 fn find(mark: &Mark) -> Vec<Row> {
     let table = table::all();
     let own = Pid::this().as_raw();
@@ -94,11 +97,20 @@ fn find(mark: &Mark) -> Vec<Row> {
     let roots: Vec<i32> = found.iter().map(|row| row.id.pid).collect();
     found.retain(|row| !row.has_ended());
     found.extend(table::descendants(&table, &roots));
+    // A command may have started this very process.
+    found.retain(|row| row.id.pid != own);
     found
 }
 
 fn carries(pid: i32, run_id: &str) -> bool {
-    let wanted = format!("{RUN_MARKER}={run_id}");
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|all| all.split(|&byte| byte == 0).any(|entry| entry == wanted.as_bytes()))
+    run_of(pid).is_some_and(|it| it == run_id)
+}
+
+/// The run whose marker a process carries. One of another user does not show it.
+fn run_of(pid: i32) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut entries = environment.split(|&byte| byte == 0);
+    let value =
+        entries.find_map(|entry| entry.strip_prefix(RUN_MARKER.as_bytes())?.strip_prefix(b"="))?;
+    Some(String::from_utf8_lossy(value).into_owned())
 }

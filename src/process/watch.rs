@@ -23,7 +23,7 @@ use super::tree::Leftover;
 use crate::clock::{Clock, SystemClock};
 
 /// Grace of a tree whose parent died: long enough to write a file, short enough for a restart.
-const ORPHANS_GRACE: Duration = Duration::from_secs(2);
+pub(super) const ORPHANS_GRACE: Duration = Duration::from_secs(2);
 
 /// How often to look for newcomers while the grace runs.
 const GRACE_ROUND: Duration = Duration::from_millis(50);

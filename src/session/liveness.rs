@@ -34,7 +34,7 @@ pub struct Beat(u64);
 /// What a run does that somebody drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    /// It waits for a lane or for its session's lock.
+    /// It waits for a lane, for its session's lock, or for the time of its next attempt.
     Waiting,
     /// A model's answer is awaited.
     Model,

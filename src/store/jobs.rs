@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::error::StoreError;
 use super::{Reader, Store, instant};
 use crate::job::JobId;
-use crate::plan::{Account, Ahead, Memory, Pause, PauseCause};
+use crate::plan::{Account, Ahead, Decided, Memory, Pause, PauseCause};
 
 /// A job as the files say it is.
 #[derive(Debug, Clone)]
@@ -82,6 +82,18 @@ impl Reader {
                 Ok((job, known))
             })?
             .collect::<Result<_, _>>()?)
+    }
+
+    /// Where the decisions of a job are: its watermark, and what is decided ahead of it.
+    pub fn decided(&self, job: &JobId) -> Result<Option<Decided>, StoreError> {
+        let until: Option<String> = self
+            .0
+            .prepare_cached("SELECT decided_until FROM jobs WHERE job = ?1")?
+            .query_row([job.as_str()], |row| row.get(0))
+            .optional()?;
+        let Some(until) = until else { return Ok(None) };
+        let until = instant::parse(&until)?;
+        Ok(Some((until, ahead(&self.0, job.as_str(), until)?)))
     }
 
     /// A definition as JSON.
@@ -198,7 +210,7 @@ fn adopt(db: &Connection, job: &JobRow, now: Timestamp) -> rusqlite::Result<JobM
     let mut memory = match known {
         None => JobMemory {
             memory: Memory::since(now),
-            anchor: now,
+            anchor: whole_second(now),
             was_there: false,
             timing: None,
             definition_hash: None,
@@ -216,8 +228,9 @@ fn adopt(db: &Connection, job: &JobRow, now: Timestamp) -> rusqlite::Result<JobM
         let is_new = memory.timing.is_none() && memory.definition_hash.is_none();
         let is_other = memory.timing.as_ref().is_some_and(|it| *it != definition.timing);
         if is_other {
-            memory.anchor = now;
+            memory.anchor = whole_second(now);
             memory.memory.decided_until = now;
+            lift_pause_of_a_failed_slot(db, &job.job, &mut memory.memory)?;
         }
         if is_new || is_other || !memory.was_there {
             due_in_the_past(db, job, definition, now, &mut memory.memory)?;
@@ -229,6 +242,29 @@ fn adopt(db: &Connection, job: &JobRow, now: Timestamp) -> rusqlite::Result<JobM
     store_job(db, job, &memory, now)?;
     memory.memory.ahead = ahead(db, &job.job, memory.memory.decided_until)?;
     Ok(memory)
+}
+
+/// A grid of whole seconds is one that people can name. Not after `now`, which would be due itself.
+fn whole_second(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_millisecond().div_euclid(1000)).unwrap_or(now)
+}
+
+/// A slot that has failed holds nothing that is due at another time.
+fn lift_pause_of_a_failed_slot(
+    db: &Connection,
+    job: &str,
+    memory: &mut Memory,
+) -> rusqlite::Result<()> {
+    if memory.pause.take_if(|it| it.cause == PauseCause::OneShotFailed).is_none() {
+        return Ok(());
+    }
+    db.prepare_cached(
+        "UPDATE jobs SET paused_cause = NULL, paused_reason = NULL, paused_at = NULL,
+                         paused_until = NULL
+         WHERE job = ?1",
+    )?
+    .execute([job])
+    .map(drop)
 }
 
 /// A one-shot whose instant has passed and has no row yet was not decided by anybody.
@@ -326,11 +362,7 @@ fn rewind(db: &Connection, now: Timestamp) -> rusqlite::Result<Ahead> {
 
 /// A run that was started stands for its instant; a miss that lies ahead was never one. A counted
 /// range that reaches beyond `now` is given up as a whole and counted again from its beginning.
-fn rewind_job(
-    db: &Connection,
-    job: &str,
-    now: Timestamp,
-) -> rusqlite::Result<(Timestamp, Vec<(Timestamp, Timestamp)>)> {
+fn rewind_job(db: &Connection, job: &str, now: Timestamp) -> rusqlite::Result<Decided> {
     let at = instant::text(now);
     let first: Option<String> = db
         .prepare_cached(

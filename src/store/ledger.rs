@@ -39,6 +39,8 @@ pub struct RunSlot {
     pub start_at: Timestamp,
     /// How many slots the run stands for, this one included.
     pub stands_for: u64,
+    /// The first of them.
+    pub first_due: Timestamp,
 }
 
 /// Whether a decision was new.
@@ -140,7 +142,7 @@ fn write(
         insert_slot(db, job, slot, run_of(slot.due_at), now)?;
     }
     for turned in &record.turned {
-        turn(db, job, turned, run_of(turned.due_at))?;
+        turn(db, job, turned, run_of(turned.due_at), now)?;
     }
     if let Some(account) = &record.account {
         set_account(db, job, account)?;
@@ -151,7 +153,8 @@ fn write(
     Ok(())
 }
 
-/// Moves the watermark over the new rows, unless somebody else has moved it there.
+/// Moves the watermark over the new rows, unless somebody else has moved it there, or rows before
+/// these did not make it to the disk.
 fn claim(db: &Connection, record: &Record) -> rusqlite::Result<()> {
     let next_due = record.next_due.map(instant::text);
     let first = record.rows.iter().map(|slot| slot.due_at).min();
@@ -162,16 +165,19 @@ fn claim(db: &Connection, record: &Record) -> rusqlite::Result<()> {
             .execute(params![record.job.as_str(), next_due])
             .map(drop);
     };
+    // Nothing was recorded before.
+    let after = (record.after > Timestamp::MIN).then(|| instant::text(record.after));
     let moved = db
         .prepare_cached(
             "UPDATE jobs SET decided_until = ?3, next_due_at = ?4
-             WHERE job = ?1 AND decided_until < ?2",
+             WHERE job = ?1 AND decided_until < ?2 AND decided_until >= coalesce(?5, '')",
         )?
         .execute(params![
             record.job.as_str(),
             instant::text(first),
             instant::text(last),
-            next_due
+            next_due,
+            after,
         ])?;
     if moved == 1 { Ok(()) } else { Err(rusqlite::Error::QueryReturnedNoRows) }
 }
@@ -193,8 +199,8 @@ fn insert_run(
     db.prepare_cached(
         "INSERT INTO runs (run_id, job, trigger, due_at, start_at, slots, attempt, state, queued_at,
                            session_id, definition_hash, host, version, owner_boot_id, owner_pid,
-                           owner_started, settled)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'queued', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 0)",
+                           owner_started, first_due_at, settled)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'queued', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, 0)",
     )?
     .execute(params![
         run.run_id.as_str(),
@@ -212,6 +218,7 @@ fn insert_run(
         owner.boot_id,
         owner.pid,
         owner.started,
+        run.slot.map(|slot| instant::text(slot.first_due)),
     ])?;
     Ok(())
 }
@@ -241,25 +248,33 @@ fn insert_slot(
     Ok(())
 }
 
-/// A buffered slot is decided for good.
+/// A buffered slot is decided for good. None starts a run that is not there as buffered: somebody
+/// else has decided it.
 fn turn(
     db: &Connection,
     job: &JobId,
     turned: &Turned,
     run_id: Option<&RunId>,
+    now: Timestamp,
 ) -> rusqlite::Result<()> {
-    db.prepare_cached(
-        "UPDATE slots SET decision = ?3, reason = ?4, run_id = ?5
-         WHERE job = ?1 AND due_at = ?2 AND decision = 'buffered'",
-    )?
-    .execute(params![
-        job.as_str(),
-        instant::text(turned.due_at),
-        turned.decision.as_str(),
-        turned.reason.map(Reason::as_str),
-        run_id.map(RunId::as_str),
-    ])
-    .map(drop)
+    let count = db
+        .prepare_cached(
+            "UPDATE slots SET decision = ?3, reason = ?4, run_id = ?5, decided_at = ?6,
+                 late_ms = late_ms + CAST(round((julianday(?6) - julianday(decided_at)) * 86400000) AS INTEGER)
+             WHERE job = ?1 AND due_at = ?2 AND decision = 'buffered'",
+        )?
+        .execute(params![
+            job.as_str(),
+            instant::text(turned.due_at),
+            turned.decision.as_str(),
+            turned.reason.map(Reason::as_str),
+            run_id.map(RunId::as_str),
+            instant::text(now),
+        ])?;
+    match run_id {
+        Some(_) if count == 0 => Err(rusqlite::Error::QueryReturnedNoRows),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn set_account(db: &Connection, job: &JobId, account: &Account) -> rusqlite::Result<()> {

@@ -28,7 +28,7 @@ pub use query::{QueryLimits, Table};
 pub use read::{JobSummary, PastSlot, Reader, RunFilter, SlotFilter, SlotSummary};
 pub use read_slot::{JobStanding, SeenDefinition, SlotAttempt};
 pub use record::{AttemptRecord, RunRecord};
-pub use recover::{Ended, EndedRun, QueuedRun, Recovered};
+pub use recover::{Ended, EndedRun, Queued, QueuedRun, Recovered};
 pub use runs::{AttemptEnd, AttemptStart, ToolCallRow};
 
 use writer::Writer;

@@ -1,10 +1,10 @@
 //! Open rows, closed: those that a dead process left, and those of a process that leaves at once.
 
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::error::StoreError;
-use super::{Owner, Store, instant};
+use super::{Owner, Reader, Store, instant};
 use crate::job::JobId;
 use crate::plan::{Chain, RunEnd};
 use crate::run::{ErrorKind, Failure, Outcome, RunId, SessionId, State, Trigger, Work};
@@ -60,8 +60,10 @@ impl Store {
     pub async fn recover(
         &self,
         is_alive: impl Fn(&Owner) -> bool + Send + 'static,
+        queued: Queued,
         now: Timestamp,
     ) -> Result<Recovered, StoreError> {
+        let own = self.owner.clone();
         self.writer
             .transaction(move |db| {
                 let mut recovered = Recovered::default();
@@ -72,7 +74,10 @@ impl Store {
                 for run in dead {
                     let waits = run.state == State::Queued && run.due_at.is_some();
                     if waits && run.work_state.is_none() {
-                        recovered.queued.extend(queued(db, &run)?);
+                        if queued == Queued::TakenOver {
+                            set_owner(db, &run.run_id, &own)?;
+                        }
+                        recovered.queued.extend(queued_run(db, &run)?);
                     } else {
                         close(db, &run, ErrorKind::Interrupted, now, &mut recovered)?;
                     }
@@ -99,25 +104,19 @@ impl Store {
             .await
     }
 
-    /// Takes over a run that a dead process had queued; it runs under the present definition.
-    pub async fn take_over(&self, run_id: &RunId, definition_hash: &str) -> Result<(), StoreError> {
-        let (run_id, hash, own) = (run_id.clone(), definition_hash.to_owned(), self.owner.clone());
+    /// A run that was taken over runs under the present definition.
+    pub async fn redefine_queued(
+        &self,
+        run_id: &RunId,
+        definition_hash: &str,
+    ) -> Result<(), StoreError> {
+        let (run_id, hash) = (run_id.clone(), definition_hash.to_owned());
         self.writer
             .transaction(move |db| {
-                db.execute(
-                    "UPDATE runs SET owner_boot_id = ?2, owner_pid = ?3, owner_started = ?4,
-                                     host = ?5, version = ?6, definition_hash = ?7
-                     WHERE run_id = ?1 AND state = 'queued'",
-                    params![
-                        run_id.as_str(),
-                        own.boot_id,
-                        own.pid,
-                        own.started,
-                        own.host,
-                        env!("CARGO_PKG_VERSION"),
-                        hash
-                    ],
-                )
+                db.prepare_cached(
+                    "UPDATE runs SET definition_hash = ?2 WHERE run_id = ?1 AND state = 'queued'",
+                )?
+                .execute([run_id.as_str(), &hash])
                 .map(drop)
             })
             .await
@@ -138,6 +137,51 @@ impl Store {
             })
             .await
     }
+}
+
+impl Reader {
+    /// Who drives, or drove, a run of this ledger.
+    pub fn owner_of(&self, run_id: &str) -> Result<Option<Owner>, StoreError> {
+        let owner = self.0.query_row(
+            "SELECT owner_boot_id, owner_pid, owner_started, host FROM runs WHERE run_id = ?1",
+            [run_id],
+            |row| {
+                Ok(Owner {
+                    boot_id: row.get(0)?,
+                    pid: row.get(1)?,
+                    started: row.get(2)?,
+                    host: row.get(3)?,
+                })
+            },
+        );
+        Ok(owner.optional()?)
+    }
+}
+
+/// What becomes of the runs that a dead process had queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queued {
+    /// They are this process's from now on, so that another one finds them in good hands.
+    TakenOver,
+    /// They are left to a process that starts what is due.
+    Left,
+}
+
+fn set_owner(db: &Connection, run_id: &RunId, own: &Owner) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "UPDATE runs SET owner_boot_id = ?2, owner_pid = ?3, owner_started = ?4, host = ?5,
+                         version = ?6
+         WHERE run_id = ?1 AND state = 'queued'",
+    )?
+    .execute(params![
+        run_id.as_str(),
+        own.boot_id,
+        own.pid,
+        own.started,
+        own.host,
+        env!("CARGO_PKG_VERSION"),
+    ])
+    .map(drop)
 }
 
 impl Owner {
@@ -234,7 +278,7 @@ fn interrupted(why: ErrorKind, state: State) -> Work {
     }
 }
 
-fn queued(db: &Connection, run: &OpenRun) -> rusqlite::Result<Option<QueuedRun>> {
+fn queued_run(db: &Connection, run: &OpenRun) -> rusqlite::Result<Option<QueuedRun>> {
     let (Ok(job), Ok(trigger), Some(due_at)) =
         (run.job.parse::<JobId>(), run.trigger.parse(), run.due_at.as_deref())
     else {
@@ -265,11 +309,33 @@ pub(super) fn chain(
     let own = &attempts[first.unwrap_or(0)..];
     let origin = own.first().map_or(Trigger::Schedule, |(_, trigger, _)| *trigger);
     let first_attempt = own.first().map_or(attempt, |(number, ..)| *number);
-    let mut chain = Chain::new(origin, due_at, first_attempt);
+    let (stands_for, first_due) = covered(db, job, due_at, first_attempt)?;
+    let mut chain = Chain::new(origin, due_at, first_attempt).standing_for(stands_for, first_due);
     for (number, _, end) in own.iter().filter(|(number, ..)| *number < attempt) {
         chain = Chain { attempt: *number, ..chain }.after(end);
     }
     Ok(Chain { attempt, ..chain })
+}
+
+/// The slots that an attempt stands for, and the first of them.
+fn covered(
+    db: &Connection,
+    job: &str,
+    due_at: Timestamp,
+    attempt: u32,
+) -> rusqlite::Result<(u64, Timestamp)> {
+    let covered: Option<(Option<i64>, Option<String>)> = db
+        .prepare_cached(
+            "SELECT slots, first_due_at FROM runs WHERE job = ?1 AND due_at = ?2 AND attempt = ?3",
+        )?
+        .query_row(params![job, instant::text(due_at), attempt], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?;
+    let (slots, first) = covered.unwrap_or_default();
+    let slots = slots.and_then(|slots| u64::try_from(slots).ok()).unwrap_or(1);
+    let first = first.as_deref().map(instant::parse).transpose()?;
+    Ok((slots, first.unwrap_or(due_at)))
 }
 
 pub(super) fn end_from(row: &Row<'_>) -> rusqlite::Result<RunEnd> {

@@ -17,6 +17,8 @@ pub struct AttemptStart {
     pub n: u32,
     /// `provider/model`.
     pub model: String,
+    /// The name of its key, if that has one.
+    pub auth_profile: Option<String>,
     /// The idle window of its requests; `None` is off.
     pub idle_window: Option<Duration>,
     /// The rule of semantics §3 that gave the window.
@@ -89,8 +91,8 @@ impl Store {
         self.writer
             .enqueue("attempt", move |db| {
                 db.prepare_cached(
-                    "INSERT INTO attempts (run_id, n, model, state, started_at, idle_window_ms, idle_rule)
-                     VALUES (?1, ?2, ?3, 'running', ?4, ?5, ?6)",
+                    "INSERT INTO attempts (run_id, n, model, auth_profile, state, started_at, idle_window_ms, idle_rule)
+                     VALUES (?1, ?2, ?3, ?7, 'running', ?4, ?5, ?6)",
                 )?
                 .execute(params![
                     run_id.as_str(),
@@ -99,12 +101,19 @@ impl Store {
                     instant::text(now),
                     attempt.idle_window.map(instant::millis),
                     attempt.idle_rule,
+                    attempt.auth_profile,
                 ])?;
                 db.prepare_cached("UPDATE runs SET model = ?2 WHERE run_id = ?1")?
                     .execute(params![run_id.as_str(), attempt.model])
                     .map(drop)
             })
             .await
+    }
+
+    /// Records how an attempt ended that another one follows; nothing waits for the disk.
+    pub async fn end_attempt(&self, run_id: &RunId, end: AttemptEnd) -> Result<(), StoreError> {
+        let run_id = run_id.clone();
+        self.writer.enqueue("attempt's end", move |db| set_attempt_end(db, &run_id, &end)).await
     }
 
     /// Records a tool call that ended; nothing waits for the disk.

@@ -27,7 +27,7 @@ const CHARS_PER_TOKEN: u64 = 4;
 /// How far a turn may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Model requests.
+    /// Model requests, those that failed not counted.
     pub max_turns: u32,
     /// Prompt and answer tokens together, as the provider counts them.
     pub max_tokens: u64,
@@ -49,8 +49,10 @@ pub struct Model {
 /// Counts of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Model requests.
+    /// Model requests, those that failed included.
     pub requests: u32,
+    /// Complete answers: texts and tool calls.
+    pub answers: u32,
     /// Tokens over all requests.
     pub usage: Usage,
     /// Tool calls.
@@ -59,6 +61,15 @@ pub struct Tally {
     pub tool_errors: u32,
     /// Of these, refused.
     pub denied_calls: u32,
+}
+
+/// What an attempt has used so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Tokens of its requests.
+    pub usage: Usage,
+    /// Its last request was refused before any answer began: that one cost nothing.
+    pub was_refused: bool,
 }
 
 /// Why a turn ended without an answer.
@@ -108,6 +119,7 @@ pub struct Turn {
     masker: Arc<Masker>,
     clock: Arc<dyn Clock>,
     tally: Tally,
+    spent: Spent,
     /// Answer text of the response that is streaming now.
     streaming: String,
     last_call: Option<(ToolCall, String)>,
@@ -139,14 +151,16 @@ impl Turn {
             masker,
             clock,
             tally: Tally::default(),
+            spent: Spent::default(),
             streaming: String::new(),
             last_call: None,
             repeats: 0,
         })
     }
 
-    /// Asks `model` until it answers. Dropping the future cuts the turn: [`Turn::close`] then
-    /// completes the transcript.
+    /// Asks `model` until it answers, from where the conversation has come to: after an end it may
+    /// go on with the same model or another one. Dropping the future cuts the turn:
+    /// [`Turn::close`] then completes the transcript.
     pub async fn drive(
         &mut self,
         model: &Model,
@@ -184,13 +198,34 @@ impl Turn {
         self.tally
     }
 
+    /// Takes the reasoning out of what is sent: it is signed by one provider, or shaped for it, and
+    /// another one may refuse it. The transcript keeps it.
+    pub fn forget_reasoning(&mut self) {
+        for message in &mut self.messages {
+            if let Message::Assistant(said) = message {
+                said.reasoning.clear();
+                said.thinking.clear();
+            }
+        }
+    }
+
+    /// From here on [`Turn::spent`] counts anew.
+    pub fn begin_attempt(&mut self) {
+        self.spent = Spent::default();
+    }
+
+    /// What the attempt has used so far.
+    pub fn spent(&self) -> Spent {
+        self.spent
+    }
+
     /// Answer text of the response that was cut, or of the last one.
     pub fn partial_text(&self) -> Option<String> {
         (!self.streaming.is_empty()).then(|| self.masker.mask(&self.streaming).into_owned())
     }
 
     fn check_bounds(&self) -> Result<(), TurnEnd> {
-        if self.tally.requests >= self.bounds.max_turns {
+        if self.tally.answers >= self.bounds.max_turns {
             return Err(TurnEnd::TurnLimit(self.bounds.max_turns));
         }
         let usage = self.tally.usage;
@@ -204,6 +239,7 @@ impl Turn {
     async fn ask(&mut self, model: &Model, observer: &dyn Observer) -> Result<Completion, TurnEnd> {
         self.streaming.clear();
         self.tally.requests += 1;
+        self.spent.was_refused = false;
         observer.entered(Phase::ModelCall);
         observer.tell(TurnEvent::AssistantStart { request: self.tally.requests });
         let request = Request {
@@ -213,12 +249,11 @@ impl Turn {
             tools: self.tools.definitions(),
             max_output_tokens: model.max_output_tokens,
         };
-        let mut stream = model.provider.stream(&request).await?;
+        let opening = model.provider.stream(&request).await;
+        let mut stream = opening.inspect_err(|_| self.spent.was_refused = true)?;
         observer.opened();
         while let Some(event) = stream.next().await {
-            let event = event.inspect_err(|fault| {
-                self.tally.usage = self.tally.usage.plus(fault.usage);
-            })?;
+            let event = event.inspect_err(|fault| self.count(fault.usage))?;
             if event.is_progress() {
                 observer.pulse();
             }
@@ -237,13 +272,19 @@ impl Turn {
 
     fn take_in(&mut self, completion: Completion, observer: &dyn Observer) -> Completion {
         self.streaming.clone_from(&completion.turn.text);
-        self.tally.usage = self.tally.usage.plus(completion.usage);
+        self.tally.answers += 1;
+        self.count(completion.usage);
         observer.tell(TurnEvent::AssistantEnd {
             text: &completion.turn.text,
             input_tokens: self.tally.usage.input_tokens,
             output_tokens: self.tally.usage.output_tokens,
         });
         completion
+    }
+
+    fn count(&mut self, usage: Usage) {
+        self.tally.usage = self.tally.usage.plus(usage);
+        self.spent.usage = self.spent.usage.plus(usage);
     }
 
     async fn call_tools(

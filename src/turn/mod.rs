@@ -7,6 +7,6 @@ mod drive;
 mod observe;
 mod prompt;
 
-pub use drive::{Bounds, Model, Tally, Turn, TurnEnd};
+pub use drive::{Bounds, Model, Spent, Tally, Turn, TurnEnd};
 pub use observe::{Observer, TurnEvent};
 pub use prompt::{PromptError, Tools, Variables, render, system_prompt};

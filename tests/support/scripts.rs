@@ -1,5 +1,6 @@
 //! Jobs and model scripts that several files of tests use.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 /// Every second, without tools.
@@ -63,3 +64,16 @@ fn toml_text(text: &str) -> String {
 
 /// A key with a beginning that occurs nowhere else.
 pub const KEY: &str = "sk-zebra-0123456789-abcdefghij";
+
+/// A job that is due once, at `at`, without tools. `retry` are keys of `[retry]`.
+pub fn once_at(at: Timestamp, prompt: &str, retry: &str) -> String {
+    format!(
+        "[schedule]\nat = \"{at:.3}\"\n[agent]\nprompt = \"{prompt}\"\ntools = []\n\
+         [retry]\n{retry}\n"
+    )
+}
+
+/// The first whole second that is at least one second away.
+pub fn soon() -> Timestamp {
+    Timestamp::from_second(Timestamp::now().as_second() + 2).unwrap()
+}

@@ -33,6 +33,7 @@ pub struct Stub {
 #[derive(Default)]
 struct Shared {
     requests: Mutex<Vec<Value>>,
+    heads: Mutex<Vec<String>>,
     clients_gone: AtomicUsize,
     is_closed: AtomicBool,
 }
@@ -74,6 +75,11 @@ impl Stub {
         self.shared.requests.lock().unwrap().clone()
     }
 
+    /// The heads of the requests so far, header names in lower case.
+    pub fn heads(&self) -> Vec<String> {
+        self.shared.heads.lock().unwrap().clone()
+    }
+
     /// How many clients went away before their connection was closed here.
     pub fn clients_gone(&self) -> usize {
         self.shared.clients_gone.load(Ordering::SeqCst)
@@ -89,7 +95,8 @@ impl Drop for Stub {
 
 impl Shared {
     fn answer(&self, mut stream: TcpStream, play: &Play) {
-        let Some(body) = read_request(&mut stream) else { return };
+        let Some((head, body)) = read_request(&mut stream) else { return };
+        self.heads.lock().unwrap().push(head);
         let n = {
             let mut requests = self.requests.lock().unwrap();
             requests.push(body);
@@ -125,8 +132,8 @@ fn stays(stream: &mut TcpStream, length: Duration) -> bool {
     true
 }
 
-/// The body of a request; `None` for a client that goes away before.
-fn read_request(stream: &mut TcpStream) -> Option<Value> {
+/// Head and body of a request; `None` for a client that goes away before.
+fn read_request(stream: &mut TcpStream) -> Option<(String, Value)> {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -139,7 +146,7 @@ fn read_request(stream: &mut TcpStream) -> Option<Value> {
             name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
         });
         if body.len() >= length.unwrap_or(0usize) {
-            return Some(serde_json::from_str(body).unwrap_or(Value::Null));
+            return Some((head.to_owned(), serde_json::from_str(body).unwrap_or(Value::Null)));
         }
     }
 }
@@ -157,6 +164,11 @@ pub fn refusal(status: &str, body: &Value) -> String {
          connection: close\r\n\r\n{body}",
         body.len()
     )
+}
+
+/// The same response, which asks to be waited for.
+pub fn retry_after(seconds: &str, response: &str) -> String {
+    response.replacen("\r\n", &format!("\r\nretry-after: {seconds}\r\n"), 1)
 }
 
 /// One event.

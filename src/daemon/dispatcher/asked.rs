@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::{Dispatcher, Phase, Scheduling, answered};
-use crate::clock::{Now, to_millis};
 use crate::daemon::event::{Answer, Command};
+use crate::daemon::lock::Kind;
 use crate::daemon::protocol::{
     PausedJob, Reply, RetryingJob, Status, StatusNext, StatusRun, Target,
 };
@@ -26,7 +26,7 @@ impl Dispatcher {
         now: Timestamp,
     ) -> Vec<Command> {
         self.is_asked();
-        let id = match self.may_run(job, force) {
+        let id = match self.may_run(job, force, now) {
             Ok(id) => id,
             Err(refusal) => return vec![answered(answer, refusal)],
         };
@@ -69,7 +69,7 @@ impl Dispatcher {
     }
 
     /// The same policy as a scheduled run's; `force` lifts what was decided about the job as such.
-    fn may_run(&self, job: &str, force: bool) -> Result<JobId, Reply> {
+    fn may_run(&self, job: &str, force: bool, now: Timestamp) -> Result<JobId, Reply> {
         let id = self.named(job)?;
         if force {
             return Ok(id);
@@ -79,7 +79,9 @@ impl Dispatcher {
             let words = format!("`{job}` is disabled; {hint}");
             return Err(Reply::refused("disabled", words));
         }
-        if let Some(pause) = self.planner.pause_of(&id) {
+        // A pause that has run out while nobody looked holds nothing.
+        let holds = |pause: &&Pause| pause.until.is_none_or(|until| until > now);
+        if let Some(pause) = self.planner.pause_of(&id).filter(holds) {
             let words = format!("`{job}` is paused ({}); {hint}", pause.words);
             return Err(Reply::refused("paused", words));
         }
@@ -126,12 +128,15 @@ impl Dispatcher {
         now: Timestamp,
     ) -> Vec<Command> {
         self.is_asked();
-        let id = match self.may_run(job, false) {
+        let id = match self.may_run(job, false, now) {
             Ok(id) => id,
             Err(refusal) => return vec![answered(answer, refusal)],
         };
-        let reply = Reply::Backfilling { slots: slots.len() };
-        let acts = self.planner.run_past(&id, slots, now);
+        let (slots, acts) = self.planner.run_past(&id, slots, now);
+        let reply = match slots {
+            0 => Reply::refused("overlap", "those slots wait already, or run".into()),
+            slots => Reply::Backfilling { slots },
+        };
         let mut commands = vec![answered(answer, reply)];
         commands.extend(self.commands_of(acts, now));
         commands
@@ -174,10 +179,9 @@ impl Dispatcher {
         &mut self,
         job: Option<&str>,
         answer: Answer,
-        now: Now,
+        now: Timestamp,
     ) -> Vec<Command> {
         self.is_asked();
-        let wall = to_millis(now.wall);
         let ids = match self.targets(job) {
             Ok(ids) => ids,
             Err(refusal) => return vec![answered(answer, refusal)],
@@ -185,15 +189,9 @@ impl Dispatcher {
         let is_paused = |id: &&JobId| self.planner.pause_of(id).is_some();
         let ids: Vec<_> = ids.iter().filter(is_paused).cloned().collect();
         let reply = Reply::Resumed { jobs: ids.iter().map(JobId::to_string).collect() };
-        // What was due while it was held is held, not made up for.
-        let mut acts = match self.scheduling {
-            Scheduling::On => self.planner.look(now),
-            Scheduling::Off => Vec::new(),
-        };
-        for id in &ids {
-            acts.extend(self.planner.resume(id, wall));
-        }
-        self.answer_when_recorded(acts, answer, reply, wall)
+        let acts = ids.iter().flat_map(|id| self.planner.resume(id, now));
+        let acts: Vec<_> = acts.collect();
+        self.answer_when_recorded(acts, answer, reply, now)
     }
 
     fn targets(&self, job: Option<&str>) -> Result<Vec<JobId>, Reply> {
@@ -252,6 +250,11 @@ impl Dispatcher {
             .filter(|name| name.parse::<JobId>().is_ok_and(|id| self.jobs.contains_key(&id)));
         Status {
             pid: std::process::id(),
+            holder: match self.scheduling {
+                Scheduling::On => Kind::Serve,
+                Scheduling::Off => Kind::Run,
+            },
+            stopping: self.phase == Phase::Stopping,
             version: env!("CARGO_PKG_VERSION").into(),
             jobs: self.jobs.len(),
             definitions: digest(

@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Dispatcher, answered};
+use jiff::Timestamp;
+
+use super::{Dispatcher, Phase, Scheduling, answered};
 use crate::clock::{Now, to_millis};
 use crate::config::{Config, JobSet};
 use crate::daemon::event::{Answer, Command, Files};
 use crate::daemon::protocol::{Reloaded, Reply};
 use crate::job::{JobId, JobSpec, Problem};
-use crate::plan::Rules;
+use crate::plan::{Reason, Rules};
 use crate::store::{Definition, JobMemory, JobRow};
 
 /// How far the reading of changed files has come.
@@ -55,6 +57,9 @@ impl Dispatcher {
 
     pub(super) fn reload_wanted(&mut self, answer: Option<Answer>) -> Vec<Command> {
         self.reading.answers.extend(answer);
+        if self.phase == Phase::Stopping {
+            return self.too_late_to_read();
+        }
         match self.reading.stage {
             Stage::Idle => {
                 self.reading.stage = Stage::Busy;
@@ -69,6 +74,9 @@ impl Dispatcher {
 
     /// What has changed goes to the ledger first.
     pub(super) fn files_read(&mut self, mut files: Box<Files>, now: Now) -> Vec<Command> {
+        if self.phase == Phase::Stopping {
+            return self.too_late_to_read();
+        }
         if let Some(problem) = self.problem_of(&files) {
             return self.files_refused(&problem);
         }
@@ -97,7 +105,29 @@ impl Dispatcher {
         gone.sort_unstable();
         gone.dedup();
         files.gone.clone_from(&gone);
-        commands.push(Command::Adopt { rows, gone, files });
+        let at = to_millis(now.wall);
+        commands.extend(self.close_what_ends(&files, at));
+        commands.push(Command::Adopt { rows, gone, files, at });
+        commands
+    }
+
+    /// What was due by schedules that hold no more from now on.
+    fn close_what_ends(&mut self, files: &Files, at: Timestamp) -> Vec<Command> {
+        let is_other = |spec: &&JobSpec| {
+            self.jobs.get(&spec.id).is_some_and(|old| old.timing() != spec.timing())
+        };
+        let mut ending: Vec<_> = files.gone.iter().filter_map(|name| name.parse().ok()).collect();
+        ending.extend(files.jobs.jobs.values().filter(is_other).map(|spec| spec.id.clone()));
+        let because = match self.scheduling {
+            Scheduling::On => Reason::Superseded,
+            // Nothing that is due is decided here.
+            Scheduling::Off => Reason::Down,
+        };
+        let mut commands = Vec::new();
+        for id in ending {
+            let acts = self.planner.close(&id, at, because);
+            commands.extend(self.commands_of(acts, at));
+        }
         commands
     }
 
@@ -155,6 +185,9 @@ impl Dispatcher {
             }
         }
         self.invalid = broken.iter().map(|(name, why)| (name.clone(), all_words(why))).collect();
+        for (job, problems) in &self.invalid {
+            tracing::warn!(%job, problems, "its file cannot be used");
+        }
         told.invalid.clone_from(&self.invalid);
         commands.extend(self.commands_of(acts, wall));
         if let Ok(config) = files.config {
@@ -178,6 +211,13 @@ impl Dispatcher {
         tracing::error!(problem = words, "the changed files cannot be used; all stays as it was");
         self.reading.problem = Some(words.to_owned());
         self.done_reading(&Reply::refused("invalid", words.to_owned()))
+    }
+
+    /// While it stops nothing is decided any more, so whatever holds last has to go on holding: the
+    /// next start decides what was due under it, and then takes the files over.
+    fn too_late_to_read(&mut self) -> Vec<Command> {
+        self.reading.stage = Stage::Idle;
+        self.done_reading(&Reply::refused("stopping", "the daemon is stopping".into()))
     }
 
     fn done_reading(&mut self, reply: &Reply) -> Vec<Command> {

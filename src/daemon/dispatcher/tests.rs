@@ -7,7 +7,8 @@ use crate::daemon::protocol::Target;
 use futures_util::FutureExt as _;
 
 use crate::clock::ManualClock;
-use crate::config::{Sources, load, load_jobs};
+use crate::config::{Config, JobSet, Sources, load, load_jobs};
+use crate::daemon::event::Files;
 use crate::job::Environment;
 use crate::plan::{Memory, Pause, PauseCause, Rules, SlotDecision};
 use crate::run::{ErrorKind, State};
@@ -18,8 +19,8 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// A dispatcher over jobs with these ids and schedule tables, first seen at 08:00.
-fn dispatcher(jobs: &[(&str, &str)], scheduling: Scheduling) -> Dispatcher {
+/// A configuration, and jobs with these ids and schedule tables.
+fn read(jobs: &[(&str, &str)]) -> (Config, JobSet) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("jobs")).unwrap();
     std::fs::write(
@@ -37,8 +38,15 @@ fn dispatcher(jobs: &[(&str, &str)], scheduling: Scheduling) -> Dispatcher {
         environment: Environment::fixed([]),
         current_dir: dir.path().to_owned(),
     };
-    let set = load_jobs(&load(&sources).unwrap().0);
+    let config = load(&sources).unwrap().0;
+    let set = load_jobs(&config);
     assert!(set.invalid.is_empty(), "{:?}", set.invalid);
+    (config, set)
+}
+
+/// A dispatcher over these jobs, first seen at 08:00.
+fn dispatcher(jobs: &[(&str, &str)], scheduling: Scheduling) -> Dispatcher {
+    let set = read(jobs).1;
     let first_seen = at("2026-11-30T08:00:00Z");
     let (mut planner, mut specs) = (Planner::default(), BTreeMap::new());
     for (id, spec) in set.jobs {
@@ -275,4 +283,52 @@ fn a_clock_that_was_set_back_is_asked_about_before_anything_else_is_decided() {
         short(&dispatcher.step(Event::Rewound(Some(ahead)), minute)),
         ["a: started starts schedule"]
     );
+}
+
+/// The files are read, and say that `a` is due each hour.
+fn hourly_now() -> Event {
+    let (config, jobs) = read(&[("a", "[schedule]\ncron = \"0 * * * *\"\n")]);
+    Event::FilesRead(Box::new(Files { config: Ok(Arc::new(config)), jobs, gone: Vec::new() }))
+}
+
+#[test]
+fn changed_files_hold_from_where_everything_has_been_decided() {
+    let mut dispatcher = dispatcher(&[("a", EVERY_MINUTE)], Scheduling::On);
+    let minute = moment("2026-11-30T08:01:00Z");
+    let commands = dispatcher.step(hourly_now(), minute);
+    let Command::Record { record, launch: Some(_), .. } = &commands[0] else { panic!() };
+    assert_eq!(record.rows[0].due_at, minute.wall, "what is due is decided as it was");
+    let Command::Adopt { at, rows, .. } = &commands[1] else { panic!("{commands:?}") };
+    assert_eq!((*at, rows.len()), (minute.wall, 1), "however long the ledger takes");
+}
+
+#[test]
+fn while_it_stops_no_changed_files_are_taken_over() {
+    let mut dispatcher = dispatcher(&[("a", EVERY_MINUTE)], Scheduling::On);
+    let minute = moment("2026-11-30T08:01:00Z");
+    dispatcher.step(Event::Woke, minute);
+    let answer = || Some(tokio::sync::oneshot::channel().0);
+    let asked = dispatcher.step(Event::ReloadWanted(answer()), minute);
+    assert!(matches!(asked[..], [Command::ReadFiles]), "{asked:?}");
+    dispatcher.step(Event::Stop, minute);
+    let later = moment("2026-11-30T08:03:00Z");
+    assert_eq!(short(&dispatcher.step(hourly_now(), later)), ["refused stopping"]);
+    let again = dispatcher.step(Event::ReloadWanted(answer()), later);
+    assert_eq!(short(&again), ["refused stopping"]);
+    assert_eq!(short(&dispatcher.step(Event::ReloadWanted(None), later)), Vec::<String>::new());
+}
+
+#[test]
+fn a_job_that_is_back_is_not_decided_again_where_it_has_been() {
+    let mut dispatcher = dispatcher(&[("a", EVERY_MINUTE)], Scheduling::On);
+    let first = moment("2026-11-30T08:01:00Z");
+    let run = run_of(&dispatcher.step(Event::Woke, first));
+    dispatcher.step(ended(run, State::Succeeded), first);
+    // As the ledger remembered it just before.
+    let id: JobId = "a".parse().unwrap();
+    let rules = dispatcher.planner.rules_of(&id).unwrap().clone();
+    let memory = Memory::since(at("2026-11-30T08:00:00Z"));
+    dispatcher.planner.adopt(&id, rules, memory, first.wall);
+    let second = moment("2026-11-30T08:02:00Z");
+    assert_eq!(short(&dispatcher.step(Event::Woke, second)), ["a: started starts schedule"]);
 }

@@ -126,7 +126,9 @@ pub enum Asked {
 impl State {
     fn doing(&self, tool_timeout: Duration) -> Doing {
         match (self.stage, self.phase) {
-            (Stage::Lane(_) | Stage::SessionLock { .. }, _) => Doing::Waiting,
+            // In the last case its next attempt is waited for, as long as a server has asked for.
+            (Stage::Lane(_) | Stage::SessionLock { .. }, _)
+            | (Stage::Busy, Some(Phase::ModelCall)) => Doing::Waiting,
             (Stage::Ending, _) => Doing::Ending,
             (Stage::Model { .. }, _) => Doing::Model,
             (Stage::Busy, Some(Phase::Tool)) => Doing::Tool { limit: tool_timeout },
@@ -215,6 +217,8 @@ mod tests {
         assert_eq!(seen(&dog), (Doing::Model, 3));
         dog.pulse();
         assert_eq!(seen(&dog), (Doing::Model, 0));
+        dog.rest();
+        assert_eq!(dog.activity(TOOL).doing, Doing::Waiting, "between two attempts");
         dog.entered(Phase::Tool);
         tokio::time::sleep(seconds(4)).await;
         assert_eq!(seen(&dog), (Doing::Tool { limit: TOOL }, 4));

@@ -177,6 +177,27 @@ fn the_newest_misfire_is_caught_up_and_stands_for_the_rest() {
 }
 
 #[test]
+fn what_keeps_the_newest_misfire_from_starting_is_the_reason_of_those_before_it() {
+    let job = job(&cron("*/5 * * * *"));
+    assert_eq!(
+        job.clone().living(1, 0, 0).rows("2026-11-30T08:16:00Z"),
+        ["08:05:00..08:10:00 ×2 missed overlap", "08:15:00 skipped overlap"]
+    );
+    assert_eq!(
+        job.clone().living(1, 0, 0).rows("2026-11-30T08:15:02Z"),
+        ["08:05:00..08:10:00 ×2 missed overlap", "08:15:00 skipped overlap"]
+    );
+    let waits = job.living(1, 0, 0).rules(|it| it.overlap = Overlap::BufferOne);
+    let plan = waits.decide("2026-11-30T08:16:00Z");
+    assert_eq!(
+        rows(&plan),
+        ["08:05:00..08:10:00 ×2 missed superseded", "08:15:00 buffered overlap"]
+    );
+    let start = plan.slots[1].start.unwrap();
+    assert_eq!((start.stands_for, start.first_due), (3, at("2026-11-30T08:05:00Z")));
+}
+
+#[test]
 fn a_misfire_beyond_its_window_is_missed_with_the_reason() {
     let window = Some(Duration::from_mins(30));
     let job = job(&cron("0 11 * * *")).rules(|it| it.catchup_window = window);

@@ -298,7 +298,7 @@ fn a_machine_that_slept_over_a_slot_makes_up_for_it_once() {
         short(&woken),
         ["09:00:00Z ×7 missed superseded", "16:00:00Z started", "start 16:00:00Z #1 by catchup"]
     );
-    assert_eq!(start_of(&woken).stands_for, 8);
+    assert_eq!(start_of(&woken).chain.stands_for, 8);
     assert_eq!(planner.look(now("2026-11-30T16:30:02Z")), []);
 }
 
@@ -487,6 +487,23 @@ fn a_one_shot_runs_until_it_succeeds_or_stays_held_with_its_error() {
         kind: Some(ErrorKind::Cancelled),
     };
     assert_eq!(story(cancelled), (1, None));
+}
+
+#[test]
+fn another_time_frees_a_one_shot_that_was_held_by_its_failure() {
+    let once = |time: &str| rules(Schedule::at(at(time)));
+    let mut planner = planner(&[("a", once("2026-11-30T09:00:00Z"))], EIGHT);
+    let acts = planner.look(now("2026-11-30T09:00:00Z"));
+    let failed = end(State::Failed, Some(ErrorKind::Auth), "2026-11-30T09:00:01Z");
+    planner.ended(&id("a"), start_of(&acts).id, Some(&failed), failed.at);
+    let same = once("2026-11-30T09:00:00Z");
+    assert_eq!(planner.replace(&id("a"), same, None, at("2026-11-30T09:01:00Z")), []);
+    assert!(planner.pause_of(&id("a")).is_some(), "its time is the same");
+    let other = once("2026-11-30T10:00:00Z");
+    let edited = at("2026-11-30T09:02:00Z");
+    let acts = planner.replace(&id("a"), other, Some(edited), edited);
+    assert_eq!(short(&acts), ["lifted"]);
+    assert_eq!(short(&planner.look(now("2026-11-30T10:00:00Z")))[0], "10:00:00Z started");
 }
 
 #[test]
@@ -685,7 +702,10 @@ fn a_job_that_cannot_be_computed_is_paused_after_three_tries_and_the_others_go_o
 fn past_slots_run_one_by_one_behind_everything_else() {
     let mut planner = planner(&[("a", cron("* * * * *"))], "2026-11-30T08:59:00Z");
     let past = vec![(at("2026-11-30T07:00:00Z"), 1), (at("2026-11-30T07:01:00Z"), 3)];
-    let acts = planner.run_past(&id("a"), past, at("2026-11-30T08:59:30Z"));
+    let (count, acts) = planner.run_past(&id("a"), past.clone(), at("2026-11-30T08:59:30Z"));
+    assert_eq!(count, 2);
+    let again = planner.run_past(&id("a"), past, at("2026-11-30T08:59:31Z"));
+    assert_eq!(again, (0, vec![]), "they wait already");
     assert_eq!(short(&acts), ["start 07:00:00Z #1 by backfill"]);
     let first = start_of(&acts).id;
     assert_eq!(short(&planner.look(now("2026-11-30T09:00:00Z"))), ["09:00:00Z buffered overlap"]);

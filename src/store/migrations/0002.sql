@@ -15,6 +15,8 @@ ALTER TABLE runs ADD COLUMN settled  INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE runs ADD COLUMN start_at TEXT;
 -- The due instants that it stands for.
 ALTER TABLE runs ADD COLUMN slots    INTEGER;
+-- The first of them.
+ALTER TABLE runs ADD COLUMN first_due_at TEXT;
 CREATE INDEX runs_unsettled ON runs (job) WHERE settled = 0;
 
 CREATE INDEX slots_buffered ON slots (job) WHERE decision = 'buffered';
@@ -48,12 +50,13 @@ CREATE VIEW v1_jobs AS
 SELECT j.job, j.description, j.owner, j.labels, j.enabled, j.paused_reason, j.invalid_reason,
        j.schedule, j.timezone, j.next_due_at,
        (SELECT state FROM runs r WHERE r.job = j.job ORDER BY r.queued_at DESC LIMIT 1) AS last_state,
-       -- Attempts of one slot are one failure.
-       (SELECT count(DISTINCT coalesce(r.due_at, r.run_id)) FROM runs r
-         WHERE r.job = j.job AND r.state IN ('failed', 'timed_out')
-           AND r.queued_at > coalesce((SELECT max(s.queued_at) FROM runs s
-                                        WHERE s.job = j.job AND s.state = 'succeeded'), '')
-       ) AS consecutive_failures,
+       -- Slots that have failed for good; of a job that is only run by hand, runs.
+       CASE WHEN j.schedule IS NOT NULL THEN j.failed_slots ELSE
+           (SELECT count(*) FROM runs r
+             WHERE r.job = j.job AND r.state IN ('failed', 'timed_out')
+               AND r.queued_at > coalesce((SELECT max(s.queued_at) FROM runs s
+                                            WHERE s.job = j.job AND s.state = 'succeeded'), ''))
+       END AS consecutive_failures,
        j.first_seen_at, j.definition_hash, j.removed_at, j.file,
        j.paused_cause, j.paused_at, j.paused_until, j.backoff_until,
        CASE WHEN j.removed_at IS NOT NULL THEN 'removed'

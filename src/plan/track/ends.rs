@@ -1,0 +1,148 @@
+//! What follows the end of a run: another attempt, the next in line, or a job that is held.
+
+use jiff::Timestamp;
+
+use super::{Ids, Retrying, Track, Waiting};
+use crate::job::Catchup;
+use crate::plan::act::{Act, LiveId, PauseChange, Settled, Turned};
+use crate::plan::due::{MISFIRE_AFTER, SlotStart, catchup_window, distance};
+use crate::plan::retry::{Chain, Follow, RunEnd, failed_slot, follow};
+use crate::plan::rules::{Account, Availability, Pause, PauseCause};
+use crate::plan::{Reason, SlotDecision};
+use crate::run::{ErrorKind, Trigger};
+use crate::schedule::Schedule;
+
+impl Track {
+    /// A run is over; `end` is `None` if it never began.
+    pub(in crate::plan) fn ended(
+        &mut self,
+        ids: &mut Ids,
+        id: LiveId,
+        end: Option<&RunEnd>,
+        now: Timestamp,
+    ) -> Vec<Act> {
+        self.waiting.retain(|waiting| *waiting != Waiting::ByHand(id));
+        let chain = self.live.remove(&id).flatten();
+        let mut acts = match (chain, end) {
+            (Some(chain), Some(end)) => self.conclude(chain, end),
+            _ => Vec::new(),
+        };
+        acts.extend(self.go_on(ids, now));
+        acts
+    }
+
+    /// What the end of an attempt means for its slot and its job.
+    pub(in crate::plan) fn conclude(&mut self, chain: Chain, end: &RunEnd) -> Vec<Act> {
+        let mut record = self.record();
+        let this = Settled { due_at: chain.due_at, attempt: chain.attempt };
+        match follow(&self.rules, chain, end) {
+            // The ledger clears the account with the run's own end.
+            Follow::Succeeded => {
+                self.memory.account = Account::default();
+                return Vec::new();
+            }
+            Follow::Again(at) if self.may_retry(chain) => {
+                self.retrying.push(Retrying { chain: chain.after(end).next(), at });
+                return Vec::new();
+            }
+            // Nothing of a job that is held or gone is tried again.
+            Follow::Over | Follow::Again(_) => {}
+            Follow::Failed if chain.origin == Trigger::Backfill => {}
+            Follow::Failed => {
+                let account = failed_slot(self.memory.account, end);
+                self.memory.account = account;
+                record.account = Some(account);
+                record.pause = self.pause_after_failure(end).map(|pause| self.hold(pause));
+            }
+            Follow::Hold => {
+                let words = "its run was interrupted, and so was the repetition".to_owned();
+                let cause = PauseCause::InterruptedTwice;
+                record.pause = Some(self.hold(Pause { cause, words, until: None }));
+            }
+        }
+        record.settled.push(this);
+        // Whatever holds the job holds what waited for this run, too.
+        if let Some(PauseChange::Held(pause)) = &record.pause {
+            let reason = pause.reason();
+            self.skip_waiting(&mut record, reason);
+        }
+        vec![record.into()]
+    }
+
+    fn may_retry(&self, chain: Chain) -> bool {
+        let free = self.memory.pause.is_none() || chain.origin == Trigger::Backfill;
+        self.rules.availability == Availability::Ready && free
+    }
+
+    pub(super) fn hold(&mut self, pause: Pause) -> PauseChange {
+        self.memory.pause = Some(pause.clone());
+        PauseChange::Held(pause)
+    }
+
+    fn pause_after_failure(&self, end: &RunEnd) -> Option<Pause> {
+        if self.memory.pause.is_some() {
+            return None;
+        }
+        let kind = end.kind.map_or("failed", ErrorKind::as_str);
+        if self.rules.schedule.as_ref().is_some_and(Schedule::is_one_shot) {
+            let words = format!("its only slot has failed: {kind}");
+            return Some(Pause { cause: PauseCause::OneShotFailed, words, until: None });
+        }
+        let failures = self.memory.account.counted_failures;
+        (failures >= self.rules.retry.pause_after).then(|| Pause {
+            cause: PauseCause::Failures,
+            words: format!("{failures} slots in a row have failed, the last one with {kind}"),
+            until: None,
+        })
+    }
+
+    /// A run that a dead process had queued: it goes on if its slot is still in time.
+    pub(in crate::plan) fn requeued(
+        &mut self,
+        ids: &mut Ids,
+        chain: Chain,
+        now: Timestamp,
+    ) -> Option<LiveId> {
+        if !self.may_retry(chain) || !self.is_in_time(chain, now) {
+            return None;
+        }
+        let id = ids.next();
+        self.live.insert(id, Some(chain));
+        Some(id)
+    }
+
+    fn is_in_time(&self, chain: Chain, now: Timestamp) -> bool {
+        let Some(schedule) = &self.rules.schedule else { return false };
+        let first_attempt = matches!(chain.origin, Trigger::Schedule | Trigger::Catchup);
+        if !first_attempt || chain.attempt > 1 {
+            return true;
+        }
+        let may_be_late = match self.rules.catchup {
+            Catchup::None => MISFIRE_AFTER,
+            Catchup::Latest | Catchup::All => {
+                catchup_window(schedule, self.rules.catchup_window, chain.due_at).max(MISFIRE_AFTER)
+            }
+        };
+        distance(schedule.start_of(chain.due_at), now) <= may_be_late
+    }
+
+    /// A slot that a dead process had buffered: it waits on if it is still in time.
+    pub(in crate::plan) fn rebuffered(&mut self, due_at: Timestamp, now: Timestamp) -> Vec<Act> {
+        let chain = Chain::new(Trigger::Catchup, due_at, 1);
+        if self.may_retry(chain) && self.is_in_time(chain, now) {
+            let start = SlotStart::alone(Trigger::Catchup, due_at);
+            self.waiting.push_back(Waiting::Slot { due_at, start });
+            return Vec::new();
+        }
+        let reason = match (&self.memory.pause, self.rules.availability) {
+            (Some(pause), _) => pause.reason(),
+            (None, Availability::Disabled | Availability::Retired) => Reason::Disabled,
+            (None, Availability::Invalid) => Reason::Invalid,
+            (None, Availability::Ready) => Reason::TooLate,
+        };
+        let mut record = self.record();
+        let decision = SlotDecision::Skipped;
+        record.turned.push(Turned { due_at, decision, reason: Some(reason) });
+        vec![record.into()]
+    }
+}
