@@ -35,7 +35,7 @@ when = { contains = "second" }
 step = [{ delay = "1200ms" }, { text = "done" }]
 [[rule]]
 when = { contains = "cut" }
-step = [{ text = "half" }, { end = "incomplete" }]
+step = [{ text = "half" }, { error = { status = 200, message = "an odd one" } }]
 [[rule]]
 when = { contains = "tool", turn = 0 }
 step = [{ tool = { name = "exec", arguments = { command = "sleep 2" } } }]
