@@ -35,7 +35,7 @@ when = { contains = "second" }
 step = [{ delay = "1200ms" }, { text = "done" }]
 [[rule]]
 when = { contains = "cut" }
-step = [{ text = "half" }, { end = "incomplete" }]
+step = [{ text = "half" }, { error = { status = 200, message = "an odd one" } }]
 [[rule]]
 when = { contains = "tool", turn = 0 }
 step = [{ tool = { name = "exec", arguments = { command = "sleep 2" } } }]
@@ -172,14 +172,15 @@ fn assert_interruptions(house: &House, last_start: Timestamp) {
     let before = format!("{twice} AND max(finished_at) < '{last_start:.3}'");
     let pauses = house.value(
         "SELECT count(*) FROM v1_audit
-         WHERE kind = 'pause' AND name = 'repeats' AND result = 'interrupted_twice'",
+             WHERE kind = 'pause' AND name = 'repeats' AND result = 'interrupted_twice'",
     );
     let pauses = usize::try_from(pauses.as_u64().unwrap()).unwrap();
     assert!(slots(&before).len() <= pauses && pauses <= slots(twice).len(), "{pauses}");
     // From the second interruption until somebody frees it, nothing of it starts.
     let started_while_held = "SELECT r.run_id, r.queued_at FROM v1_runs r
         WHERE r.job = 'repeats' AND 'pause' =
-            (SELECT a.kind FROM v1_audit a WHERE a.name = 'repeats' AND a.at < r.queued_at
+            (SELECT a.kind FROM v1_audit a
+             WHERE a.kind IN ('pause', 'resume') AND a.name = 'repeats' AND a.at < r.queued_at
              ORDER BY a.at DESC LIMIT 1)";
     assert_eq!(house.rows(started_while_held), nothing);
     let is_held = house.value("SELECT paused_cause FROM v1_jobs WHERE job = 'repeats'");

@@ -59,7 +59,8 @@ fn until_held(house: &House, job: &str, count: u32) {
 fn assert_nothing_started_while_held(house: &House, job: &str) {
     let last_word = |column: &str| {
         format!(
-            "(SELECT a.kind FROM v1_audit a WHERE a.name = r.job AND a.at <= r.{column}
+            "(SELECT a.kind FROM v1_audit a
+             WHERE a.kind IN ('pause', 'resume') AND a.name = r.job AND a.at <= r.{column}
               ORDER BY a.at DESC LIMIT 1)"
         )
     };
@@ -107,7 +108,9 @@ fn a_job_that_is_held_is_not_started_and_not_made_up_for() {
     assert!(said.stderr.contains("nothing to do"), "{said:?}");
     assert_eq!(serve.stop().code, Some(0));
     assert_eq!(
-        house.rows("SELECT actor, kind, name, result FROM v1_audit ORDER BY at"),
+        house.rows(
+            "SELECT actor, kind, name, result FROM v1_audit WHERE kind IN ('pause', 'resume') ORDER BY at"
+        ),
         ["pause", "resume"].map(|kind| json!(["person", kind, "held", "person"]))
     );
     assert_nothing_started_while_held(&house, "held");
@@ -166,12 +169,14 @@ fn a_pause_with_an_end_ends_by_itself() {
     assert_eq!(house.value("SELECT paused_until FROM v1_jobs"), Value::Null);
     // Each instant up to the end is held, each one after it is not.
     let wrong = format!(
-        "SELECT * FROM v1_slots WHERE due_at > (SELECT min(at) FROM v1_audit)
+        "SELECT * FROM v1_slots WHERE due_at > (SELECT min(at) FROM v1_audit WHERE kind IN ('pause', 'resume'))
             AND (decision = 'held') <> (due_at <= '{text}')"
     );
     assert_eq!(house.rows(&wrong), Vec::<Value>::new());
     assert_eq!(
-        house.rows("SELECT actor, kind, result FROM v1_audit ORDER BY at"),
+        house.rows(
+            "SELECT actor, kind, result FROM v1_audit WHERE kind IN ('pause', 'resume') ORDER BY at"
+        ),
         [json!(["person", "pause", "person"]), json!(["punctual", "resume", "person"])]
     );
     assert_covers(&house, "held", Grid::seconds(&house, "held", 1));
@@ -204,7 +209,8 @@ fn a_pause_outlives_restarts_and_its_end_may_come_while_nobody_looks() {
     assert_eq!(house.value("SELECT paused_reason FROM v1_jobs WHERE job = 'held'"), "for long");
     let early = format!(
         "SELECT run_id FROM v1_runs WHERE job = 'ends' AND trigger <> 'manual' AND due_at <= '{text}'
-            AND due_at > (SELECT at FROM v1_audit WHERE name = 'ends' ORDER BY at LIMIT 1)"
+            AND due_at > (SELECT at FROM v1_audit
+             WHERE kind IN ('pause', 'resume') AND name = 'ends' ORDER BY at LIMIT 1)"
     );
     assert_eq!(house.rows(&early), Vec::<Value>::new());
     assert_nothing_started_while_held(&house, "held");
@@ -248,7 +254,9 @@ fn without_a_serve_a_job_is_held_and_freed_all_the_same() {
     assert_nothing_started_while_held(&house, "held");
     assert_covers(&house, "held", Grid::seconds(&house, "held", 1));
     assert_eq!(
-        house.rows("SELECT kind, name FROM v1_audit ORDER BY at, name"),
+        house.rows(
+            "SELECT kind, name FROM v1_audit WHERE kind IN ('pause', 'resume') ORDER BY at, name"
+        ),
         [("pause", "held"), ("pause", "hourly"), ("resume", "held"), ("resume", "hourly")]
             .map(|(kind, job)| json!([kind, job]))
     );
@@ -286,7 +294,9 @@ fn a_job_that_fails_again_and_again_is_held_with_one_notice() {
         ]
     );
     assert_eq!(
-        house.rows("SELECT actor, kind, name, result FROM v1_audit ORDER BY name"),
+        house.rows(
+            "SELECT actor, kind, name, result FROM v1_audit WHERE kind IN ('pause', 'resume') ORDER BY name"
+        ),
         ["at-once", "twice"].map(|job| json!(["punctual", "pause", job, "failures"]))
     );
     let reason = house.value("SELECT paused_reason FROM v1_jobs WHERE job = 'twice'");

@@ -1,13 +1,15 @@
 //! `status`: how things are now.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::context::{Context, no_model_hint};
-use super::output::{self, Done, counted, local, table};
+use super::output::{self, Done, counted, length, local, table};
 use super::running;
 use super::validate::unheard;
 use crate::config::{Config, JobSet};
-use crate::daemon::{Kind, Status};
+use crate::daemon::{Attention, Kind, RecoveryResult, Status};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -84,8 +86,15 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
         lines.push(table(&["lane", "width", "held", "waiting"], places.collect()));
         let runs = status.runs.iter().map(|run| {
             let state = if run.waiting { "queued" } else { "running" };
+            let state = match &run.attention {
+                Some(Attention { liveness, silent_ms }) => {
+                    let silent = length(Duration::from_millis(*silent_ms));
+                    format!("{state}, {liveness}, silent for {silent}")
+                }
+                None => state.to_owned(),
+            };
             let since = local(run.since, config.timezone.rules());
-            vec![run.run_id.clone(), run.job.clone(), state.into(), run.trigger.to_string(), since]
+            vec![run.run_id.clone(), run.job.clone(), state, run.trigger.to_string(), since]
         });
         if !status.runs.is_empty() {
             lines.push(table(&["run", "job", "state", "trigger", "since"], runs.collect()));
@@ -94,7 +103,8 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
     lines.join("\n")
 }
 
-/// Jobs that are held, wait to be tried again, or run as their file last was.
+/// Jobs that are held, wait to be tried again, run as their file last was, or had a run that did
+/// not move.
 fn not_running(status: &Status, config: &Config) -> Vec<String> {
     let zone = config.timezone.rules();
     let paused = status.paused.iter().map(|it| {
@@ -109,5 +119,10 @@ fn not_running(status: &Status, config: &Config) -> Vec<String> {
         .last_good
         .iter()
         .map(|job| format!("  {job}: its file is invalid, its last good version is in force"));
-    paused.chain(retrying).chain(last_good).collect()
+    let recoveries = status.recoveries.iter().map(|it| {
+        let (at, act) = (local(it.requested_at, zone), it.act);
+        let result = it.result.map_or("not over yet", RecoveryResult::as_str);
+        format!("  {}: run {} did not move: {act} requested at {at}, {result}", it.job, it.run_id)
+    });
+    paused.chain(retrying).chain(last_good).chain(recoveries).collect()
 }

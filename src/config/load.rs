@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calendars::{calendar_files, calendars};
+use super::diagnostics::{diagnostics, session_lock_timeout, warn_of_long_windows};
 use super::providers::{Directory, directory};
 use super::sources::Sources;
 use super::table::CONFIG;
@@ -87,6 +88,8 @@ fn read(
     let timezone = zones.as_ref().and_then(|zones| timezone(root, zones, problems));
     let directory = directory(root, problems);
     let agent = agent_defaults(root, &directory, problems);
+    let diagnostics = diagnostics(root, problems);
+    warn_of_long_windows(root, directory.providers.keys(), diagnostics, problems);
     let defaults = root.get("defaults").cloned().map(Defaults::new).unwrap_or_default();
     let jobs_dir = root.path("jobs_dir").unwrap_or_else(|| root.source.folder().join("jobs"));
     let config = Config {
@@ -100,6 +103,8 @@ fn read(
         calendars: calendars(root, problems),
         calendar_files: calendar_files(root).into_iter().map(|(_, path, _)| path).collect(),
         agent,
+        session_lock_timeout: session_lock_timeout(root, &sources.environment, problems),
+        diagnostics,
         directory,
         defaults,
         environment: sources.environment.clone(),

@@ -6,6 +6,7 @@
 
 mod auth;
 mod calendars;
+mod diagnostics;
 mod jobs;
 mod load;
 mod providers;
@@ -22,6 +23,7 @@ use crate::schedule::{DateRange, Schedule, Zone, Zones};
 use providers::{Directory, JobModels};
 
 pub use auth::{ApiKey, Auth, AuthProfile};
+pub use diagnostics::{Diagnostics, Thresholds};
 pub use jobs::{JobSet, load_jobs};
 pub use load::load;
 pub use providers::{Api, ModelConfig, Price, ProviderConfig};
@@ -48,6 +50,10 @@ pub struct Config {
     pub calendars: BTreeMap<String, Vec<DateRange>>,
     /// What holds for every turn.
     pub agent: AgentDefaults,
+    /// How long a writer waits for a session's lock.
+    pub session_lock_timeout: Duration,
+    /// The look-out for stuck sessions.
+    pub diagnostics: Diagnostics,
     /// Where secrets are looked up.
     pub environment: Environment,
     calendar_files: Vec<PathBuf>,

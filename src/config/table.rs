@@ -150,18 +150,19 @@ static QUEUE: &[Key] = &[
     key("debounce", TIME, r#""500ms""#, Only(r#"["500ms"]"#), "The quiet before a collected turn."),
 ];
 
-static WRITE_LOCK: &[Key] = &[key(
-    "acquire_timeout",
-    TIME,
-    r#""1m""#,
-    Only(r#"["1m"]"#),
-    "How long a writer waits for it.",
-)];
+static WRITE_LOCK: &[Key] =
+    &[key("acquire_timeout", TIME, r#""1m""#, Now, "How long a writer waits for it.")];
 
 static DIAGNOSTICS: &[Key] = &[
-    key("enabled", Bool, "true", Only("[true]"), "Whether it looks."),
-    key("stuck_session_warn", TIME, r#""2m""#, Only(r#"["2m"]"#), "Silence that is reported."),
-    key("stuck_session_abort", TIME, "", Later, "Silence that is ended."),
+    key("enabled", Bool, "true", Now, "Whether it looks."),
+    key("stuck_session_warn", TIME, r#""2m""#, Now, "Silence that is reported."),
+    key(
+        "stuck_session_abort",
+        TIME,
+        "",
+        Now,
+        "Silence that is ended; absent: max(5m, 3 × stuck_session_warn).",
+    ),
 ];
 
 static GATEWAY: &[Key] = &[

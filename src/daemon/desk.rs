@@ -14,8 +14,8 @@ use super::protocol::{Reply, Request, is_terminal};
 use super::socket::write_line;
 use crate::executor::{Bus, Lanes};
 use crate::plan::{Pause, PauseCause};
-use crate::run::RunEvent;
-use crate::store::{RunRecord, Store, StoreError};
+use crate::run::{RunEvent, RunId};
+use crate::store::{Actor, AuditKind, AuditRow, RunRecord, Store, StoreError};
 
 /// A request is a line; longer ones are refused before they are read whole.
 const REQUEST_BYTES_MAX: u64 = 64 * 1024;
@@ -99,6 +99,9 @@ impl Desk {
             }
             Request::Cancel { target } => {
                 let reply = self.ask(|answer| Event::CancelWanted { target, answer }).await;
+                if let Reply::Cancelled { run_ids } = &reply {
+                    self.note_cancel(run_ids);
+                }
                 write_line(stream.get_mut(), &reply).await
             }
             Request::Status => {
@@ -108,6 +111,19 @@ impl Desk {
                 }
                 write_line(stream.get_mut(), &reply).await
             }
+        }
+    }
+
+    fn note_cancel(&self, run_ids: &[String]) {
+        for run_id in run_ids {
+            self.store.offer_audit(AuditRow {
+                at: self.bus.now(),
+                actor: Actor::Person,
+                kind: AuditKind::Cancel,
+                run_id: RunId::from_stored(run_id.as_str()),
+                name: None,
+                result: Some("requested"),
+            });
         }
     }
 

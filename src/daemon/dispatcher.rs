@@ -2,10 +2,11 @@
 //!
 //! What is due and what follows a run is the [`Planner`]'s to say; here its acts get run ids,
 //! watchdogs and answers. What people ask for is in `asked.rs`, what changed files mean in
-//! `files.rs`.
+//! `files.rs`, what becomes of sessions that do not move in `patrol.rs`.
 
 mod asked;
 mod files;
+mod patrol;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -42,6 +43,8 @@ struct ActiveRun {
     trigger: Trigger,
     since: Timestamp,
     watchdog: Arc<Watchdog>,
+    ticket: Ticket,
+    watch: patrol::Watch,
     /// Wakes a run that waits for another one of its job.
     turn: Option<Arc<Notify>>,
 }
@@ -65,6 +68,7 @@ pub struct Dispatcher {
     invalid: BTreeMap<String, String>,
     reading: files::Reading,
     active: HashMap<RunId, ActiveRun>,
+    patrol: patrol::Patrol,
     scheduling: Scheduling,
     phase: Phase,
 }
@@ -86,6 +90,7 @@ impl Dispatcher {
             invalid,
             reading: files::Reading::default(),
             active: HashMap::new(),
+            patrol: patrol::Patrol::default(),
             scheduling,
             phase: Phase::Open,
         }
@@ -152,6 +157,10 @@ impl Dispatcher {
                 self.pause_wanted(job.as_deref(), &pause, answer, wall)
             }
             Event::ResumeWanted { job, answer } => self.resume_wanted(job.as_deref(), answer, wall),
+            Event::Patrol => self.look_at_sessions(wall),
+            Event::RecoveryEnded { run_id, generation, end } => {
+                self.recovery_ended(&run_id, generation, &end, wall)
+            }
             Event::StatusWanted(answer) => {
                 vec![Command::Answer(answer, Box::new(Reply::Status(Box::new(self.status()))))]
             }
@@ -308,15 +317,6 @@ impl Dispatcher {
     ) -> Box<Launch> {
         let watchdog = Arc::new(Watchdog::new(Arc::clone(&self.clock), spec.limits.lane_timeout));
         let due_at = run.slot.map(|slot| slot.due_at);
-        let active = ActiveRun {
-            job: spec.id.clone(),
-            living,
-            trigger: run.trigger,
-            since: now,
-            watchdog: Arc::clone(&watchdog),
-            turn: turn.clone(),
-        };
-        self.active.insert(run.run_id.clone(), active);
         let variables = Variables {
             due_at: due_at.unwrap_or(slot_end),
             slot_start,
@@ -329,9 +329,20 @@ impl Dispatcher {
             trigger: run.trigger,
             spec,
             due_at,
-            turn,
+            turn: turn.clone(),
             variables,
         };
+        let active = ActiveRun {
+            job: ticket.spec.id.clone(),
+            living,
+            trigger: run.trigger,
+            since: now,
+            watchdog: Arc::clone(&watchdog),
+            ticket: ticket.clone(),
+            watch: self.patrol.begin(),
+            turn,
+        };
+        self.active.insert(run.run_id.clone(), active);
         Box::new(Launch { run, ticket, watchdog, answer: None })
     }
 
@@ -352,12 +363,14 @@ impl Dispatcher {
 
     fn run_ended(&mut self, run_id: &RunId, end: Option<&RunEnd>, now: Timestamp) -> Vec<Command> {
         let Some(run) = self.active.remove(run_id) else { return Vec::new() };
+        let mut commands = Vec::from_iter(self.recovery_of_ended(run_id, &run, end, now));
         let acts = self.planner.ended(&run.job, run.living, end, now);
         if self.phase == Phase::Stopping {
             // What starts now would be cut at once; what is left to decide stays in the ledger.
-            return Vec::new();
+            return commands;
         }
-        self.commands_of(acts, now)
+        commands.extend(self.commands_of(acts, now));
+        commands
     }
 
     fn has_past(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -12,7 +13,8 @@ use crate::executor::{Ticket, Watchdog};
 use crate::job::{JobId, Problem};
 use crate::plan::{Ahead, Decided, Pause, Record, RunEnd};
 use crate::run::{CancelReason, RunId};
-use crate::store::{JobMemory, JobRow, NewRun};
+use crate::session::Generation;
+use crate::store::{AuditRow, JobMemory, JobRow, NewRun};
 
 /// Where an answer goes. Whoever asked may be gone.
 pub type Answer = oneshot::Sender<Reply>;
@@ -71,6 +73,17 @@ pub enum Event {
         job: Option<String>,
         /// Where the answer goes.
         answer: Answer,
+    },
+    /// It is time to look at the sessions.
+    Patrol,
+    /// A session that nobody drove has been looked after.
+    RecoveryEnded {
+        /// Of which run.
+        run_id: RunId,
+        /// Which work of it was meant.
+        generation: Generation,
+        /// What came of it.
+        end: RecoveryEnd,
     },
     /// Somebody asks how things are.
     StatusWanted(Answer),
@@ -145,8 +158,43 @@ pub enum Command {
     Answer(Answer, Box<Reply>),
     /// Ask a run to end.
     Cancel(Arc<Watchdog>, CancelReason),
+    /// Free a session that nobody drives, if nothing of it lives.
+    Rescue(Box<Rescue>),
+    /// Write a line into the audit ledger.
+    Audit(AuditRow),
     /// Nothing is left to do.
     Exit,
+}
+
+/// A session to be freed.
+#[derive(Debug)]
+pub struct Rescue {
+    /// Its run.
+    pub ticket: Ticket,
+    /// Which work of it is meant.
+    pub generation: Generation,
+    /// What is to be ended before.
+    pub drain: Drain,
+    /// The configured silence that led to it.
+    pub after: Duration,
+}
+
+/// What is to be ended before a session is freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drain {
+    /// Nothing: if anything lives, it is not freed.
+    Nothing,
+    /// The processes of the run.
+    Processes,
+}
+
+/// What came of the attempt to free a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecoveryEnd {
+    /// It is free: the run ended so.
+    Released(RunEnd),
+    /// Something of it lives.
+    Alive,
 }
 
 /// A run to be started.

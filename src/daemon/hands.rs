@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
-use super::event::{Answer, Command, Event, Files, Launch};
+use super::event::{Answer, Command, Drain, Event, Files, Launch, RecoveryEnd, Rescue};
 use super::protocol::Reply;
 use crate::clock::to_millis;
 use crate::config::{JobSet, load_jobs};
@@ -59,11 +59,31 @@ impl Hands {
             // Whoever asked may be gone.
             Command::Answer(answer, reply) => return drop(answer.send(*reply)),
             Command::Cancel(watchdog, reason) => return watchdog.cancel(reason),
+            Command::Rescue(rescue) => return self.rescue(executor, *rescue),
+            Command::Audit(row) => return executor.store.offer_audit(row),
             Command::ReadFiles => return self.read_files(executor),
             Command::Exit | Command::UseConfig(_) => unreachable!("the loop sees to it"),
         };
         // The worker lives as long as these hands.
         drop(self.ledger.send((Arc::clone(executor), write)));
+    }
+
+    /// Frees a session that nobody drives, unless something of it lives.
+    fn rescue(&self, executor: &Arc<Executor>, rescue: Rescue) {
+        let (executor, events) = (Arc::clone(executor), self.events.clone());
+        tokio::spawn(async move {
+            let Rescue { ticket, generation, drain, after } = rescue;
+            if drain == Drain::Processes {
+                executor.drain(&ticket).await;
+            }
+            let end = if executor.has_processes(&ticket).await {
+                RecoveryEnd::Alive
+            } else {
+                RecoveryEnd::Released(executor.release(&ticket, after).await)
+            };
+            let run_id = ticket.run_id;
+            drop(events.send(Event::RecoveryEnded { run_id, generation, end }).await);
+        });
     }
 
     /// Reads the configuration and the jobs, away from the loop.

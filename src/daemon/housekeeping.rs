@@ -13,9 +13,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 
+use crate::clock::{Clock, to_millis};
 use crate::store::Store;
 
-/// The write-ahead log is folded back at every fifth minute.
+/// At every fifth minute old audit rows go, and the write-ahead log is folded back.
 const CHECKPOINT: &str = "0 */5 * * * *";
 
 /// How long the scheduler may take to stop before it is left behind.
@@ -36,11 +37,16 @@ struct Ledger {
 
 impl Housekeeping {
     /// Waits for the first change.
-    pub(super) fn start(store: Store) -> Self {
+    pub(super) fn start(store: Store, clock: Arc<dyn Clock>) -> Self {
         let ledger = Arc::new(Ledger::default());
         let keeping = tokio::spawn(keep_order(CHECKPOINT, Arc::clone(&ledger), move || {
-            let store = store.clone();
+            let (store, now) = (store.clone(), to_millis(clock.wall()));
             async move {
+                match store.prune_audit(now).await {
+                    Ok(0) => {}
+                    Ok(rows) => tracing::debug!(rows, "pruned the audit ledger"),
+                    Err(error) => tracing::warn!(%error, "could not prune the audit ledger"),
+                }
                 if let Err(error) = store.checkpoint().await {
                     tracing::warn!(%error, "could not fold back the write-ahead log");
                 }

@@ -21,11 +21,12 @@ mod watch;
 
 pub use client::{Client, ControlError};
 pub use dispatcher::{Dispatcher, Scheduling};
-pub use event::{Command, Event, Files, Launch};
+pub use event::{Command, Drain, Event, Files, Launch, RecoveryEnd, Rescue};
 pub use lock::{Holder, Kind, LockError, StateLock};
 pub use open::{Daemon, OpenError};
 pub(crate) use protocol::is_terminal;
 pub use protocol::{
-    PausedJob, Reloaded, Reply, Request, RetryingJob, Status, StatusNext, StatusRun, Target,
+    Attention, PausedJob, RecoveryAct, RecoveryResult, Reloaded, Reply, Request, RetryingJob,
+    Status, StatusNext, StatusRecovery, StatusRun, Target,
 };
 pub use serve::{Listening, Stopped};

@@ -17,6 +17,7 @@ use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, 
 use crate::process::{ProcessId, SupervisorPath, boot_id, end_orphans, living_runs};
 use crate::run::{RunEvent, RunId};
 use crate::schedule::Schedule;
+use crate::session::sweep_locks;
 use crate::store::{JobMemory, Owner, Queued, Recovered, Store, StoreError};
 
 /// A daemon that holds its state folder and has not begun to serve.
@@ -89,6 +90,9 @@ impl Daemon {
         }
         end_orphans_of(&store).await?;
         sweep_workspaces(&config.state_dir, &recovered.alive);
+        if recovered.interrupted + recovered.finished > 0 {
+            sweep_locks(&config.state_dir.join("sessions"));
+        }
         let rewound = store.rewind(now).await?;
         if !rewound.is_empty() {
             tracing::warn!(

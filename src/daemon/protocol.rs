@@ -11,6 +11,7 @@ use super::lock::Kind;
 use crate::executor::LaneView;
 use crate::plan::PauseCause;
 use crate::run::{EventPhase, RunEvent, Stream, Trigger};
+use crate::session::Liveness;
 use crate::store::RunRecord;
 
 /// What can be asked.
@@ -170,6 +171,60 @@ pub struct Status {
     pub runs: Vec<StatusRun>,
     /// The lanes.
     pub lanes: Vec<LaneView>,
+    /// The last recoveries of sessions that did not move, oldest first.
+    #[serde(default)]
+    pub recoveries: Vec<StatusRecovery>,
+}
+
+words!(
+    /// What was done about a session that did not move.
+    RecoveryAct {
+        /// Its run was asked to end.
+        Abort = "abort",
+        /// Its lane was to be freed, since nobody drove its run.
+        Release = "release",
+    }
+);
+
+words!(
+    /// What came of it.
+    RecoveryResult {
+        /// The run was cut and tidied up after.
+        Drained = "drained",
+        /// The lane is free.
+        Released = "released",
+        /// The run came to another end first.
+        EndedByItself = "ended_by_itself",
+        /// Something of it lives, so that nothing was freed.
+        Alive = "alive",
+    }
+);
+
+/// The recovery of a session that did not move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusRecovery {
+    /// Its run.
+    pub run_id: String,
+    /// The run's job.
+    pub job: String,
+    /// What was asked for.
+    pub act: RecoveryAct,
+    /// When.
+    #[serde(serialize_with = "crate::clock::serialize_rfc3339")]
+    pub requested_at: Timestamp,
+    /// When it was over.
+    pub completed_at: Option<Timestamp>,
+    /// What came of it.
+    pub result: Option<RecoveryResult>,
+}
+
+/// A session that does not move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attention {
+    /// How it is.
+    pub liveness: Liveness,
+    /// How long it has been silent.
+    pub silent_ms: u64,
 }
 
 /// A job and when it is due.
@@ -221,6 +276,9 @@ pub struct StatusRun {
     pub since: Timestamp,
     /// Whether it waits for a lane.
     pub waiting: bool,
+    /// What there is to say about its session, if it does not move.
+    #[serde(default)]
+    pub attention: Option<Attention>,
 }
 
 impl Reply {

@@ -71,11 +71,12 @@ impl Daemon {
             lanes: executor.lanes.clone(),
         };
         let desk = tokio::spawn(answer_all(socket, desk));
-        let housekeeping = Housekeeping::start(executor.store.clone());
+        let housekeeping = Housekeeping::start(executor.store.clone(), Arc::clone(&executor.clock));
         let ticker = Ticker::start(Arc::clone(&executor.clock), sender.clone())?;
         let hands = Hands::new(sender.clone());
         let mut watch = self.watch_files();
         let mut stop = Stop::NotAsked;
+        let mut patrol = Deadline::NEVER;
 
         // What a dead process left comes first; then what was missed while nobody looked.
         let recovered = std::mem::take(&mut self.recovered);
@@ -102,6 +103,7 @@ impl Daemon {
                 }
             }
             ticker.aim(self.dispatcher.wake());
+            patrol = self.next_patrol(patrol);
             event = tokio::select! {
                 biased;
                 signal = signals.next() => match signal {
@@ -122,6 +124,10 @@ impl Daemon {
                     // A folder that was replaced has to be watched anew.
                     self.watch_anew(&mut watch);
                     Some(Event::ReloadWanted(None))
+                }
+                () = patrol.wait() => {
+                    patrol = Deadline::NEVER;
+                    Some(Event::Patrol)
                 }
                 event = events.recv() => event,
             };
@@ -170,6 +176,16 @@ impl Daemon {
                 Some(Event::Stop)
             }
             Stop::Grace(_) | Stop::Tidy(_) => None,
+        }
+    }
+
+    /// When to look at the sessions next: never while there are none, and no later for whatever
+    /// happens in between.
+    fn next_patrol(&self, planned: Deadline) -> Deadline {
+        match self.dispatcher.patrol_every() {
+            None => Deadline::NEVER,
+            Some(every) if planned == Deadline::NEVER => self.in_from_now(every),
+            Some(_) => planned,
         }
     }
 

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::clock::{Clock, Deadline, to_millis};
 use crate::process::{Household, Leftover};
 use crate::run::{Cleanup, CleanupStep, StepOutcome};
+use crate::session::{Released, SessionLock};
 use crate::turn::Turn;
 
 /// What is kept back of the budget for the steps after the processes, so that a tree that does
@@ -22,6 +23,10 @@ const RESERVED: Duration = Duration::from_secs(2);
 /// What is kept back of that for killing and reaping, so that no grace takes all of it. Where it is
 /// scarce, half of it.
 const KILLING: Duration = Duration::from_secs(2);
+
+/// The session's lock has this long to be given back, also when the budget is used up: the next run
+/// of the session waits for it.
+const RELEASE_MIN: Duration = Duration::from_millis(250);
 
 /// Collects the steps.
 pub(super) struct Tidying {
@@ -120,6 +125,28 @@ impl Tidying {
         if flushed.is_none() {
             self.cleanup.leaked.push("an unfinished transcript".into());
         }
+    }
+
+    /// Gives the session's lock back, also from under the hands of nested writers: nothing of the
+    /// run writes any more.
+    pub(super) async fn session_lock(&mut self, lock: Option<SessionLock>) {
+        let Some(lock) = lock else { return };
+        let (started_at, start) = (self.clock.wall(), self.clock.monotonic());
+        let left = self.budget.remaining(start).unwrap_or(Duration::MAX);
+        // Away from the runtime: the file is removed, and a disk may be slow.
+        let release = tokio::task::spawn_blocking(move || lock.release());
+        let done = match tokio::time::timeout(left.max(RELEASE_MIN), release).await {
+            Ok(Ok(Released::Free)) => Done::clean(),
+            Ok(Ok(Released::TakenFrom { nested })) => {
+                Done::with(StepOutcome::Forced, format!("taken from {nested} nested writers"))
+            }
+            Ok(Err(error)) => Done::with(StepOutcome::Incomplete, error.to_string()),
+            Err(_) => {
+                self.cleanup.leaked.push("a session's lock that was not given back in time".into());
+                Done::with(StepOutcome::TimedOut, "cut by the clean-up's budget")
+            }
+        };
+        self.record("session_lock", done, started_at, start);
     }
 
     /// Removes a workspace that was made for the run.

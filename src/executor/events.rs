@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::sync::broadcast;
 
@@ -39,6 +40,11 @@ impl Bus {
         self.sender.subscribe()
     }
 
+    /// What the clock shows, in whole milliseconds.
+    pub fn now(&self) -> Timestamp {
+        to_millis(self.clock.wall())
+    }
+
     /// The voice of `run_id`.
     pub fn of_run(&self, run_id: RunId) -> RunEvents {
         RunEvents { bus: self.clone(), run_id, seq: AtomicU64::new(0) }
@@ -46,12 +52,17 @@ impl Bus {
 }
 
 impl RunEvents {
+    /// What the clock shows, in whole milliseconds.
+    pub fn now(&self) -> Timestamp {
+        self.bus.now()
+    }
+
     /// Tells whoever listens.
     pub fn tell(&self, stream: Stream, phase: EventPhase, data: Map<String, Value>) {
         let event = RunEvent {
             run_id: self.run_id.clone(),
             seq: self.seq.fetch_add(1, Ordering::Relaxed) + 1,
-            at: to_millis(self.bus.clock.wall()),
+            at: self.now(),
             stream,
             phase,
             data,

@@ -8,6 +8,7 @@ use super::lanes::Permits;
 use crate::config::Price;
 use crate::job::Masker;
 use crate::process::Household;
+use crate::session::SessionLock;
 use crate::turn::Turn;
 
 /// What a run has taken hold of, and must give back however it ends.
@@ -16,6 +17,7 @@ pub(super) struct Holdings {
     pub(super) masker: Arc<Masker>,
     pub(super) permits: Option<Permits>,
     pub(super) made_workspace: Option<PathBuf>,
+    pub(super) session_lock: Option<SessionLock>,
     pub(super) turn: Option<Turn>,
     pub(super) attempt: Option<Attempt>,
     /// How many attempts have begun.
@@ -38,6 +40,7 @@ impl Holdings {
             masker: Arc::default(),
             permits: None,
             made_workspace: None,
+            session_lock: None,
             turn: None,
             attempt: None,
             attempts: 0,

@@ -21,7 +21,9 @@ mod models;
 mod next_attempt;
 mod prepare;
 mod progress;
+mod rescue;
 mod run;
+mod session_lock;
 mod stop;
 mod watchdog;
 
@@ -30,4 +32,4 @@ pub use idle_window::{IdleInput, IdleRule, IdleWindow, idle_window};
 pub use lanes::{LaneView, Lanes, Permits, Rank};
 pub use models::Models;
 pub use run::{Executor, Ticket};
-pub use watchdog::{RunLimits, Stage, Tripped, Watchdog};
+pub use watchdog::{Activity, Asked, RunLimits, Stage, Tripped, Watchdog};

@@ -50,6 +50,7 @@ impl Executor {
             ToolSet::native(&spec.agent.tools).map_err(|error| invalid(error.to_string()))?;
         let has_tools = if spec.agent.tools.is_empty() { Tools::None } else { Tools::Some };
         let context = self.tool_context(spec, &workspace, &secrets, holdings)?;
+        self.lock_session(ticket, watchdog, holdings).await?;
         let transcript = Transcript::create(
             &self.config.state_dir,
             &ticket.session_id,

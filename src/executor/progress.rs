@@ -8,7 +8,7 @@ use super::events::RunEvents;
 use super::watchdog::Watchdog;
 use crate::job::{Masker, StreamMasker};
 use crate::run::{EventPhase, Phase, RunId, Stream};
-use crate::store::{Store, ToolCallRow};
+use crate::store::{Actor, AuditKind, AuditRow, Store, ToolCallRow};
 use crate::tools::Verdict;
 use crate::turn::{Observer, TurnEvent};
 
@@ -49,6 +49,19 @@ impl Observer for Progress<'_> {
     }
 
     fn tell(&self, event: TurnEvent<'_>) {
+        if matches!(event, TurnEvent::ToolStart { .. } | TurnEvent::ToolEnd { .. }) {
+            self.watchdog.pulse();
+        }
+        if let TurnEvent::ToolStart { tool, .. } = &event {
+            self.store.offer_audit(AuditRow {
+                at: self.events.now(),
+                actor: Actor::Model,
+                kind: AuditKind::ToolStart,
+                run_id: self.run_id.clone(),
+                name: Some((*tool).to_owned()),
+                result: None,
+            });
+        }
         if let TurnEvent::ToolEnd { n, tool, outcome, started_at, duration } = &event {
             self.note_call(ToolCallRow {
                 n: *n,

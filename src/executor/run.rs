@@ -93,6 +93,7 @@ impl Executor {
             Err(panic) => Outcome::ended(internal(&panic), None),
         };
         let tool_calls = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default().tool_calls;
+        watchdog.ends();
         self.record_work(ticket, outcome.clone(), &mut holdings).await;
         let cleanup = self.tidy(ticket, &outcome, holdings).await;
         let at = self.finish(ticket, &outcome, cleanup, &events).await;
@@ -130,6 +131,11 @@ impl Executor {
     /// open for it and no job is blocked.
     pub async fn abandon(&self, ticket: &Ticket) -> RunEnd {
         let failure = Failure::new(ErrorKind::Internal, "a fault in punctual itself");
+        self.close(ticket, failure).await
+    }
+
+    /// Closes the row of a run that nobody drives.
+    pub(super) async fn close(&self, ticket: &Ticket, failure: Failure) -> RunEnd {
         let outcome = Outcome::ended(failure, None);
         let work =
             Work { outcome: outcome.clone(), tool_calls: 0, tool_errors: 0, denied_calls: 0 };
@@ -165,6 +171,7 @@ impl Executor {
         tidying.transcript(holdings.turn.as_mut(), &why).await;
         // The tools hold the workspace open.
         drop(holdings.turn.take());
+        tidying.session_lock(holdings.session_lock.take()).await;
         tidying.workspace(holdings.made_workspace.as_deref()).await;
         tidying.lane(holdings.permits.take()).await;
         tidying.end()

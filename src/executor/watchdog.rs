@@ -5,6 +5,8 @@
 //! ended the run first stays; whatever comes later is noted and changes nothing. A limit of one
 //! request ends that request only: after [`Watchdog::rest`] the run may go on with another.
 
+mod session;
+
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -14,6 +16,9 @@ use tokio::time::Instant;
 use super::next_attempt::TimeLeft;
 use crate::clock::{Clock, Deadline};
 use crate::run::{CancelReason, ErrorKind, Failure, Limit, Phase};
+
+pub use session::{Activity, Asked};
+use session::{Pulse, held_too_long};
 
 /// The limits of a run, as configured; `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,6 +52,14 @@ pub enum Stage {
     /// A tool works, the answer is being shaped, or the next attempt is waited for: only the
     /// deadline and a cancel count.
     Busy,
+    /// It waits for its session's lock, which has its own limit. What the stage before it has used
+    /// up counts from `before` again afterwards.
+    SessionLock {
+        /// When the stage before it began.
+        before: Instant,
+    },
+    /// The work is over and being tidied up after.
+    Ending,
 }
 
 /// What cut a run, or one request of it.
@@ -64,6 +77,8 @@ pub enum Tripped {
     PreExecution(Duration),
     /// No lane in time.
     Lane(Duration),
+    /// It has held its session's lock for too long.
+    SessionHeld(Duration),
     /// Somebody ended it.
     Cancelled(CancelReason),
 }
@@ -86,6 +101,7 @@ struct State {
     phase: Option<Phase>,
     cancel: Option<CancelReason>,
     tripped: Option<Tripped>,
+    pulse: Pulse,
 }
 
 impl Watchdog {
@@ -99,6 +115,7 @@ impl Watchdog {
             phase: None,
             cancel: None,
             tripped: None,
+            pulse: Pulse::new(clock.monotonic()),
         };
         Self { clock, state: Mutex::new(state), changed: Notify::new() }
     }
@@ -120,6 +137,7 @@ impl Watchdog {
         at.started = Some(now);
         at.stage = Stage::PreExecution;
         at.since = now;
+        at.pulse.beat(now);
         drop(at);
         self.changed.notify_one();
     }
@@ -150,6 +168,7 @@ impl Watchdog {
         let now = self.clock.monotonic();
         let mut state = self.state();
         state.phase = Some(phase);
+        state.pulse.beat(now);
         if let Some(stage) = entering {
             state.stage = stage;
             state.since = now;
@@ -170,6 +189,7 @@ impl Watchdog {
     pub fn pulse(&self) {
         let now = self.clock.monotonic();
         let mut state = self.state();
+        state.pulse.beat(now);
         if let Stage::Model { opened, .. } = state.stage {
             state.stage = Stage::Model { opened, progressed: true };
             state.since = now;
@@ -256,7 +276,7 @@ impl Watchdog {
             state.tripped = Some(tripped);
             return Ok(tripped);
         }
-        let candidates = [state.deadline(), state.stage_limit()];
+        let candidates = [state.deadline(), state.stage_limit(), state.pulse.hold_limit()];
         // On a tie the run's own deadline is the reason.
         let due = candidates.iter().flatten().find(|(at, _)| at.passed(now)).map(|&(_, why)| why);
         if let Some(tripped) = due {
@@ -289,7 +309,7 @@ impl State {
             Stage::Model { progressed: true, .. } => {
                 (self.limits.idle?, Tripped::Idle(self.limits.idle?))
             }
-            Stage::Busy => return None,
+            Stage::Busy | Stage::SessionLock { .. } | Stage::Ending => return None,
         };
         Some((Deadline::after(self.since, limit), why))
     }
@@ -315,7 +335,11 @@ impl Tripped {
     pub(super) fn of_request(self) -> Option<Duration> {
         match self {
             Self::Idle(limit) | Self::FirstToken(limit) | Self::Provider(limit) => Some(limit),
-            Self::Deadline(_) | Self::PreExecution(_) | Self::Lane(_) | Self::Cancelled(_) => None,
+            Self::Deadline(_)
+            | Self::PreExecution(_)
+            | Self::Lane(_)
+            | Self::SessionHeld(_)
+            | Self::Cancelled(_) => None,
         }
     }
 
@@ -359,6 +383,7 @@ impl Tripped {
                 format!("no lane was free within {}", humantime::format_duration(limit)),
             )
             .by_limit(Limit::Lane, Some(limit)),
+            Self::SessionHeld(limit) => held_too_long(limit),
         };
         match phase {
             Some(phase) => failure.in_phase(phase),

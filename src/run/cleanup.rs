@@ -35,7 +35,7 @@ words!(
 /// One step, as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CleanupStep {
-    /// Its name: `model_stream`, `processes`, `transcript`, `workspace`, `lane`.
+    /// Its name: `model_stream`, `processes`, `transcript`, `session_lock`, `workspace`, `lane`.
     pub step: &'static str,
     /// How it ended.
     pub outcome: StepOutcome,

@@ -1,12 +1,17 @@
 //! How the work of a run ended.
 
-use super::failure::{ErrorKind, Failure};
+use std::time::Duration;
+
+use super::failure::{ErrorKind, Failure, Limit};
 use super::state::State;
 
 /// Why somebody ended a run early, gravest last: a graver reason replaces a lighter one that has
 /// not taken effect yet, never the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CancelReason {
+    /// Nothing has moved for this long, the configured threshold. What somebody wants is graver
+    /// than what we suspect.
+    Stuck(Duration),
     /// A newer run of the job takes its place (`overlap = "cancel_other"`).
     Replaced,
     /// A person asked.
@@ -19,6 +24,12 @@ impl CancelReason {
     /// The failure that is stored for it.
     pub fn failure(self) -> Failure {
         match self {
+            Self::Stuck(limit) => {
+                let words = humantime::format_duration(limit);
+                Failure::new(ErrorKind::Stuck, format!("nothing has moved for {words}"))
+                    .by_limit(Limit::Stuck, Some(limit))
+                    .retryable()
+            }
             Self::Replaced => {
                 Failure::new(ErrorKind::Replaced, "a newer run of the job replaced it")
             }
@@ -114,5 +125,6 @@ mod tests {
     fn reasons_only_get_graver() {
         assert!(CancelReason::Shutdown > CancelReason::Person);
         assert!(CancelReason::Person > CancelReason::Replaced);
+        assert!(CancelReason::Replaced > CancelReason::Stuck(Duration::MAX));
     }
 }

@@ -4,6 +4,7 @@
 //! (`writer.rs`); readers have read-only connections of their own ([`Reader`]). Every call of
 //! [`Store`] is one transaction, and what it records is on the disk when it returns.
 
+mod audit;
 mod error;
 mod instant;
 mod jobs;
@@ -19,6 +20,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 
+pub use audit::{Actor, AuditKind, AuditRow};
 pub use error::StoreError;
 pub use jobs::{Definition, JobMemory, JobRow};
 pub use ledger::{NewRun, Receipt, Recorded, RunSlot};

@@ -83,15 +83,17 @@ impl Writer {
     where
         F: FnOnce(&Connection) -> rusqlite::Result<()> + Send + 'static,
     {
-        self.submit(Request::InTransaction(Box::new(move |db| {
-            let result = savepoint(db, work).map_err(StoreError::from);
-            Box::new(move |committed| {
-                if let Err(error) = result.and(committed) {
-                    tracing::error!(what, %error, "could not be stored");
-                }
-            })
-        })))
-        .await
+        self.submit(Request::InTransaction(unanswered(what, work))).await
+    }
+
+    /// The same if there is room for it; else it is lost. Never waits.
+    pub(super) fn offer<F>(&self, what: &'static str, work: F)
+    where
+        F: FnOnce(&Connection) -> rusqlite::Result<()> + Send + 'static,
+    {
+        if self.0.try_send(Request::InTransaction(unanswered(what, work))).is_err() {
+            tracing::debug!(what, "not stored: too much waits for the ledger");
+        }
     }
 
     /// Runs `work` between transactions, for statements that refuse to be inside one.
@@ -173,6 +175,20 @@ where
             };
             // Nobody waits any more: the caller was cancelled, and the record stands.
             drop(sender.send(answer));
+        })
+    })
+}
+
+fn unanswered<F>(what: &'static str, work: F) -> Work
+where
+    F: FnOnce(&Connection) -> rusqlite::Result<()> + Send + 'static,
+{
+    Box::new(move |db| {
+        let result = savepoint(db, work).map_err(StoreError::from);
+        Box::new(move |committed| {
+            if let Err(error) = result.and(committed) {
+                tracing::error!(what, %error, "could not be stored");
+            }
         })
     })
 }

@@ -222,6 +222,7 @@ impl Dispatcher {
     }
 
     pub(super) fn status(&self) -> Status {
+        let queues = self.queues();
         let mut runs: Vec<_> = self
             .active
             .iter()
@@ -231,6 +232,7 @@ impl Dispatcher {
                 trigger: run.trigger,
                 since: run.since,
                 waiting: run.watchdog.is_waiting(),
+                attention: self.attention_of(run, &queues),
             })
             .collect();
         runs.sort_by(|a, b| a.run_id.cmp(&b.run_id));
@@ -269,6 +271,7 @@ impl Dispatcher {
             retrying: self.retrying_jobs(),
             runs,
             lanes: Vec::new(),
+            recoveries: self.patrol.recoveries(),
         }
     }
 

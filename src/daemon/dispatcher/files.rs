@@ -52,6 +52,7 @@ impl Dispatcher {
     pub(in crate::daemon) fn holds(&mut self, config: &Config) {
         self.reading.state_dir = Some(config.state_dir.clone());
         self.reading.zones = zones_of(config);
+        self.patrol.use_config(config);
     }
 
     pub(super) fn reload_wanted(&mut self, answer: Option<Answer>) -> Vec<Command> {

@@ -1,5 +1,7 @@
 //! Events in, commands out, under a clock that stands still.
 
+mod patrol;
+
 use super::*;
 use crate::daemon::protocol::Target;
 use futures_util::FutureExt as _;

@@ -76,3 +76,30 @@ SELECT run_id, job, trigger, due_at, attempt, state, error_kind, error_message, 
        partial_text, session_id, cleanup_outcome, exit_code, host, version, definition_hash,
        slots
 FROM runs;
+
+-- Whatever moves a run or a tool call writes its audit row with it, also after a crash.
+CREATE TRIGGER audit_run_start AFTER UPDATE OF state ON runs
+WHEN old.state = 'queued' AND new.state = 'running'
+BEGIN
+    INSERT INTO audit (at, actor, kind, run_id, session, name, result)
+    VALUES (new.started_at,
+            CASE WHEN new.trigger IN ('manual', 'rpc', 'backfill') THEN 'person' ELSE 'punctual' END,
+            'run_start', new.run_id, new.session_id, new.job, new.state);
+END;
+
+CREATE TRIGGER audit_run_end AFTER UPDATE OF state ON runs
+WHEN old.state IN ('queued', 'running') AND new.state NOT IN ('queued', 'running')
+BEGIN
+    INSERT INTO audit (at, actor, kind, run_id, session, name, result)
+    VALUES (new.finished_at, 'punctual', 'run_end', new.run_id, new.session_id, new.job,
+            new.state || coalesce(':' || new.error_kind, ''));
+END;
+
+CREATE TRIGGER audit_tool_end AFTER INSERT ON tool_calls
+BEGIN
+    INSERT INTO audit (at, actor, kind, run_id, session, name, result)
+    SELECT strftime('%Y-%m-%dT%H:%M:%fZ', new.started_at,
+                    '+' || (coalesce(new.duration_ms, 0) / 1000.0) || ' seconds'),
+           'model', 'tool_end', run_id, session_id, new.tool, new.outcome
+    FROM runs WHERE run_id = new.run_id;
+END;
