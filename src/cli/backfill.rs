@@ -13,6 +13,7 @@ use super::holder;
 use super::ls;
 use super::next::instant;
 use super::output::{self, Done, Failed, counted, local, note, table};
+use super::times::zone_of;
 use crate::clock::rfc3339;
 use crate::daemon::{Reply, Request};
 use crate::schedule::{Schedule, Zone};
@@ -66,7 +67,7 @@ pub(super) fn backfill(context: &Context, args: &Args) -> Done {
     let Some(schedule) = ls::schedule(spec, known.as_ref()) else {
         return Err(Failed::usage(format!("`{}` has no schedule, so it has no slots", args.job)));
     };
-    let zone = schedule.zone().unwrap_or(&config.timezone).clone();
+    let zone = zone_of(spec.schedule.as_ref(), &config).clone();
     let slots = slots(&schedule, &zone, history.as_ref(), args)?;
     let wanted: Vec<_> = slots.iter().filter(|it| it.wanted).map(|it| it.due_at).collect();
     if args.run && !wanted.is_empty() {

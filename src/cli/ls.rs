@@ -7,10 +7,11 @@ use serde_json::json;
 use super::context::{Context, now};
 use super::output::{self, Done, first_line, local, note, table};
 use super::running;
+use super::times::zone_of;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::job::{JobSpec, Problem};
-use crate::schedule::{Schedule, Zone};
+use crate::schedule::Schedule;
 use crate::store::JobSummary;
 
 #[derive(Debug, clap::Args)]
@@ -59,7 +60,7 @@ pub(super) fn ls(context: &Context, args: &Args) -> Done {
 
 fn row(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<String> {
     let next = schedule(spec, known).filter(|_| spec.enabled).and_then(|it| it.next_after(now()));
-    let zone = spec.schedule.as_ref().and_then(|it| it.schedule.zone()).unwrap_or(&config.timezone);
+    let zone = zone_of(spec.schedule.as_ref(), config);
     vec![
         spec.id.to_string(),
         state(spec, known).into(),
@@ -75,7 +76,7 @@ fn as_json(spec: &JobSpec, known: Option<&JobSummary>) -> serde_json::Value {
         "job": spec.id, "state": state(spec, known),
         "description": spec.description, "owner": spec.owner, "labels": spec.labels,
         "schedule": spec.schedule.as_ref().map(|it| &it.text),
-        "timezone": spec.schedule.as_ref().and_then(|it| it.schedule.zone()).map(Zone::name),
+        "timezone": spec.schedule.as_ref().map(|it| it.zone.name()),
         "next_due_at": next.map(|due| rfc3339(due.at)),
         "last_state": known.and_then(|it| it.last_state.as_ref()),
         "consecutive_failures": known.map_or(0, |it| it.consecutive_failures),

@@ -7,6 +7,7 @@ use super::context::{Context, now};
 use super::dues::Dues;
 use super::ls;
 use super::output::{self, Done, Failed};
+use super::times::zone_of;
 use crate::schedule::{Zone, parse_start};
 
 #[derive(Debug, clap::Args)]
@@ -39,7 +40,7 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
         return Err(Failed::usage(format!("there is no job `{}`", args.job)));
     };
     let schedule = ls::schedule(spec, known.as_ref());
-    let zone = schedule.as_ref().and_then(|it| it.zone()).unwrap_or(&config.timezone).clone();
+    let zone = zone_of(spec.schedule.as_ref(), &config).clone();
     let from = match args.from.as_deref() {
         Some(text) => instant("--from", text, &zone)?,
         None => now(),

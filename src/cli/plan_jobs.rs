@@ -8,11 +8,10 @@ use serde::Serialize;
 
 use super::changes::{KeyChange, differences, moved};
 use super::output::{Failed, local};
-use super::times::{note_at, zone_of};
+use super::times::note_at;
 use crate::clock::serialize_rfc3339;
 use crate::config::{Config, JobSet};
-use crate::job::{JobSpec, Problem};
-use crate::schedule::Schedule;
+use crate::job::{JobSpec, Problem, ScheduleSpec};
 use crate::store::{JobMemory, Reader};
 
 words!(
@@ -112,7 +111,7 @@ impl Comparison<'_> {
 
     fn valid(&self, spec: &JobSpec) -> Result<JobPlan, Failed> {
         let name = spec.id.as_str();
-        let schedule = spec.schedule.as_ref().map(|it| &it.schedule);
+        let schedule = spec.schedule.as_ref();
         let known = self.known.jobs.get(name);
         let stored = match known {
             Some(memory) => self.definition(memory)?,
@@ -165,13 +164,13 @@ impl Comparison<'_> {
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    fn stored_schedule(&self, name: &str, definition: &serde_json::Value) -> Option<Schedule> {
-        self.config.stored_schedule(&name.parse().ok()?, &definition.to_string())
+    fn stored_schedule(&self, name: &str, definition: &serde_json::Value) -> Option<ScheduleSpec> {
+        self.config.stored_spec(&name.parse().ok()?, &definition.to_string())
     }
 
-    fn due_times(&self, schedule: Option<&Schedule>, anchor: Timestamp) -> Vec<DueTime> {
-        let Some(schedule) = schedule.map(|it| it.anchored(anchor)) else { return Vec::new() };
-        let rules = zone_of(Some(&schedule), self.config).rules();
+    fn due_times(&self, spec: Option<&ScheduleSpec>, anchor: Timestamp) -> Vec<DueTime> {
+        let Some(spec) = spec else { return Vec::new() };
+        let (schedule, rules) = (spec.schedule.anchored(anchor), spec.zone.rules());
         let due_time = |due_at| DueTime {
             due_at,
             local: local(due_at, rules),

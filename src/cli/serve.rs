@@ -13,6 +13,7 @@ use super::LogFormat;
 use super::context::{Context, no_model_hint, now, report, runtime, warn};
 use super::live::{Live, Show, summary};
 use super::output::{Done, Failed, Voice, code, counted, length, local, note};
+use super::times::zone_of;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::daemon::{Daemon, Kind, LockError, OpenError, StateLock, Stopped, is_terminal};
@@ -121,8 +122,7 @@ fn introduce(daemon: &Daemon, context: &Context) {
     let start = now();
     let mut shown = 0;
     for (due, spec) in daemon.upcoming().filter(|(_, spec)| spec.enabled) {
-        let zone =
-            spec.schedule.as_ref().and_then(|it| it.schedule.zone()).unwrap_or(&config.timezone);
+        let zone = zone_of(spec.schedule.as_ref(), config);
         if shown == SHOWN_MAX {
             say("  …");
             break;

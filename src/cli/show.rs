@@ -8,6 +8,7 @@ use super::context::{Context, Named, now};
 use super::dues::{self, Dues};
 use super::ls;
 use super::output::{self, Done, Failed, counted, length};
+use super::times::zone_of;
 use crate::clock::rfc3339;
 use crate::config::{Config, JobSet};
 use crate::job::JobSpec;
@@ -70,7 +71,7 @@ fn show_job(
         None => (None, None),
     };
     let schedule = ls::schedule(spec, known.as_ref());
-    let zone = schedule.as_ref().and_then(|it| it.zone()).unwrap_or(&config.timezone);
+    let zone = zone_of(spec.schedule.as_ref(), config);
     let next = schedule.as_ref().map(|it| Dues::new(it, zone, now(), dues::USUAL));
     if args.json {
         return output::json(&json!({
@@ -109,8 +110,7 @@ fn job_words(
     lines.push(format!("  tools     {}", spec.agent.tools.join(", ")));
     match &spec.schedule {
         Some(schedule) => {
-            let zone = schedule.schedule.zone().map(|zone| format!(" in {}", zone.name()));
-            lines.push(format!("  schedule  {}{}", schedule.text, zone.unwrap_or_default()));
+            lines.push(format!("  schedule  {} in {}", schedule.text, schedule.zone.name()));
         }
         None => lines.push("  schedule  by hand".into()),
     }

@@ -109,8 +109,7 @@ fn print(forecast: &Forecast, jobs: &[&JobSpec], config: &Config, args: &Args) -
         return Ok(ExitCode::SUCCESS);
     }
     let zones = jobs.iter().map(|spec| {
-        let schedule = spec.schedule.as_ref().map(|it| &it.schedule);
-        (&spec.id, zone_of(schedule, config))
+        (&spec.id, zone_of(spec.schedule.as_ref(), config))
     });
     let foldable = if args.every_line { usize::MAX } else { ALIKE_MAX };
     let lines = lines(&forecast.decisions, &zones.collect(), foldable);

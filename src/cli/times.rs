@@ -4,11 +4,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::rfc3339;
 use crate::config::Config;
+use crate::job::ScheduleSpec;
 use crate::schedule::{Schedule, Standing, Zone};
 
-/// The zone in which a schedule's times are shown.
-pub(super) fn zone_of<'a>(schedule: Option<&'a Schedule>, config: &'a Config) -> &'a Zone {
-    schedule.and_then(Schedule::zone).unwrap_or(&config.timezone)
+/// The zone in which a job's times are read and shown: its own, or the configuration's.
+pub(super) fn zone_of<'a>(schedule: Option<&'a ScheduleSpec>, config: &'a Config) -> &'a Zone {
+    schedule.map_or(&config.timezone, |it| &it.zone)
 }
 
 /// The last millisecond before `at`: instants are whole milliseconds everywhere.

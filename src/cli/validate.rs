@@ -9,6 +9,7 @@ use super::dues::{self, Dues};
 use super::ls;
 use super::output::{self, Done, code, counted, note};
 use super::running;
+use super::times::zone_of;
 use crate::config::{self, Config, JobSet};
 use crate::job::{JobSpec, Problem, Severity};
 use crate::schedule::Schedule;
@@ -81,8 +82,8 @@ impl<'a> Next<'a> {
         Self { config, jobs: specs.into_iter().filter_map(scheduled).collect() }
     }
 
-    fn dues<'b>(&'b self, schedule: &'b Schedule) -> Dues<'b> {
-        let zone = schedule.zone().unwrap_or(&self.config.timezone);
+    fn dues<'b>(&'b self, spec: &'b JobSpec, schedule: &'b Schedule) -> Dues<'b> {
+        let zone = zone_of(spec.schedule.as_ref(), self.config);
         Dues::new(schedule, zone, now(), dues::USUAL)
     }
 
@@ -91,14 +92,14 @@ impl<'a> Next<'a> {
         for (spec, schedule) in &self.jobs {
             let written = spec.schedule.as_ref().map_or("", |it| &it.text);
             lines.push(format!("{}: {written}", spec.id));
-            lines.extend(self.dues(schedule).lines().iter().map(|line| format!("  {line}")));
+            lines.extend(self.dues(spec, schedule).lines().iter().map(|line| format!("  {line}")));
         }
         lines
     }
 
     fn json(&self) -> serde_json::Map<String, Value> {
         let one = |(spec, schedule): &(&JobSpec, Schedule)| {
-            (spec.id.to_string(), Value::from(self.dues(schedule).json()))
+            (spec.id.to_string(), Value::from(self.dues(spec, schedule).json()))
         };
         self.jobs.iter().map(one).collect()
     }

@@ -9,6 +9,7 @@ use super::output::Failed;
 use super::reasons::{of_reason, sentence};
 use super::times::{before, note_at, serialize_instant, standing_at, zone_of};
 use crate::config::{Config, JobSet};
+use crate::job::ScheduleSpec;
 use crate::plan::{
     self, Availability, Follow, JobView, Living, Memory, Reason, Rules, SlotDecision, follow,
 };
@@ -120,7 +121,7 @@ impl<'a> Subject<'a> {
                 Some(Rules::of(spec, same.map_or(now, |it| it.anchor)))
             }
             None if jobs.invalid.contains_key(name) => {
-                Some(Rules::idle(stored.clone(), Availability::Invalid))
+                Some(Rules::idle(stored.as_ref().map(|it| it.schedule.clone()), Availability::Invalid))
             }
             None if memory.is_none() => {
                 Context::named(name, jobs, None)?;
@@ -128,8 +129,8 @@ impl<'a> Subject<'a> {
             }
             None => None,
         };
-        let schedule = rules.as_ref().and_then(|rules| rules.schedule.as_ref());
-        let zone = zone_of(schedule.or(stored.as_ref()), config).clone();
+        let written = spec.map_or(stored.as_ref(), |spec| spec.schedule.as_ref());
+        let zone = zone_of(written, config).clone();
         Ok(Self { name, reader, memory, standing, rules, zone, now })
     }
 
@@ -321,9 +322,10 @@ fn stored_schedule(
     reader: &Reader,
     config: &Config,
     memory: &JobMemory,
-) -> Result<Option<Schedule>, Failed> {
+) -> Result<Option<ScheduleSpec>, Failed> {
     let (Some(hash), Ok(id)) = (&memory.definition_hash, name.parse()) else { return Ok(None) };
     let definition = reader.definition(hash)?;
-    let schedule = definition.and_then(|definition| config.stored_schedule(&id, &definition));
-    Ok(schedule.map(|schedule| schedule.anchored(memory.anchor)))
+    let spec = definition.and_then(|definition| config.stored_spec(&id, &definition));
+    let anchored = |schedule: &Schedule| schedule.anchored(memory.anchor);
+    Ok(spec.map(|spec| ScheduleSpec { schedule: anchored(&spec.schedule), ..spec }))
 }

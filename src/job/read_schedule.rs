@@ -14,8 +14,8 @@ use crate::schedule::{
 
 const FORMS: [&str; 3] = ["cron", "every", "at"];
 
-/// The schedule and the zone it is in; `None` when there is none or it is refused.
-pub(super) fn schedule(reader: &mut Reader<'_>) -> Option<(ScheduleSpec, Zone)> {
+/// The schedule; `None` when there is none or it is refused.
+pub(super) fn schedule(reader: &mut Reader<'_>) -> Option<ScheduleSpec> {
     let table = reader.node.get("schedule")?;
     if matches!(table.item, Item::Refused) {
         return None;
@@ -31,14 +31,14 @@ pub(super) fn schedule(reader: &mut Reader<'_>) -> Option<(ScheduleSpec, Zone)> 
     let schedule = schedule.excluding(judged_in, exclude?);
     let schedule = bounded(reader, table, form, schedule, bounds?)?;
     let schedule = jittered(reader, table, schedule)?;
-    let spec = ScheduleSpec {
+    Some(ScheduleSpec {
         schedule,
+        zone: zone?,
         text,
         catchup: word(table, "catchup").unwrap_or(Catchup::Latest),
         catchup_window: table.duration("catchup_window"),
         overlap: word(table, "overlap").unwrap_or(Overlap::Skip),
-    };
-    Some((spec, zone?))
+    })
 }
 
 fn zone(reader: &mut Reader<'_>, table: &Node) -> Option<Zone> {
