@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::context::{Context, now, runtime};
+use super::context::{Context, Place, now, runtime};
 use super::holder;
 use super::ls;
 use super::next::instant;
@@ -72,7 +72,7 @@ pub(super) fn backfill(context: &Context, args: &Args) -> Done {
     let wanted: Vec<_> = slots.iter().filter(|it| it.wanted).map(|it| it.due_at).collect();
     if args.run && !wanted.is_empty() {
         let request = Request::Backfill { job: args.job.clone(), slots: wanted.clone() };
-        run(&config, &request)?;
+        run(&config.clone().into(), &request)?;
     }
     if args.json {
         let slots = slots.iter().map(as_json).collect::<Vec<_>>();
@@ -122,8 +122,8 @@ fn slots(
 }
 
 /// Hands the slots over; without a running `serve` they run here, to their end.
-fn run(config: &crate::config::Config, request: &Request) -> Result<(), Failed> {
-    match runtime()?.block_on(holder::ask(config, request))? {
+fn run(place: &Place, request: &Request) -> Result<(), Failed> {
+    match runtime()?.block_on(holder::ask(place, request))? {
         Reply::Backfilling { .. } => Ok(()),
         _ => Err(Failed::refused("the running punctual process gave another answer")),
     }

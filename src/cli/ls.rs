@@ -23,9 +23,10 @@ pub(super) struct Args {
 
 pub(super) fn ls(context: &Context, args: &Args) -> Done {
     let (config, jobs) = context.jobs()?;
-    let running = running::status(&config).ok().flatten();
+    let running = running::status(&config.state_dir).ok().flatten();
     let kept = running.as_ref().map(|it| it.last_good.clone()).unwrap_or_default();
-    if let Some(words) = running.and_then(|it| running::stale(&it, &jobs)) {
+    if let Some(words) = running.and_then(|it| running::stale(&it, &jobs, config.scheduler.reload))
+    {
         note(&words);
     }
     let known: HashMap<String, JobSummary> = match Context::history(&config)? {

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use jiff::Timestamp;
+use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::context::{Context, no_model_hint, runtime};
+use super::context::{Context, Place, no_model_hint, runtime};
 use super::holder::{self, OwnDaemon};
 use super::live::{Live, Show, summary};
 use super::output::{self, Done, Failed, code, note};
-use crate::config::Config;
 use crate::daemon::{Client, ControlError, Reply, Request, Target};
 use crate::store::{Reader, RunRecord, database_in};
 
@@ -39,19 +39,22 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(context: &Context, args: &Args) -> Done {
-    let config = context.config()?;
+    let place = Place::from(context.config()?);
     if !args.json
-        && let Some(hint) = no_model_hint(&config)
+        && let Some(hint) = place.config.as_ref().and_then(no_model_hint)
     {
         note(&hint);
     }
     runtime()?.block_on(async {
         for _ in 0..REACHED_MAX {
             let own = if args.detach { OwnDaemon::Never } else { OwnDaemon::IfNeeded };
-            let (mut client, daemon) = holder::reach(&config, own).await?;
+            let (mut client, daemon) = holder::reach(&place, own).await?;
             let done = match ask(&mut client, args).await {
+                Ok(Some(run_id)) if args.detach && args.json => {
+                    output::json(&json!({ "run_id": run_id }))
+                }
                 Ok(Some(run_id)) if args.detach => output::say(&run_id),
-                Ok(Some(run_id)) => match follow(client, &config, args, &run_id).await {
+                Ok(Some(run_id)) => match follow(client, &place, args, &run_id).await {
                     // Its own daemon, if there is one, is not waited for either: the processes of
                     // the run end with it.
                     Ok(None) => {
@@ -98,7 +101,7 @@ async fn ask(client: &mut Client, args: &Args) -> Result<Option<String>, Failed>
 /// clean-up: then there is no exit code of its own.
 async fn follow(
     mut client: Client,
-    config: &Config,
+    place: &Place,
     args: &Args,
     run_id: &str,
 ) -> Result<Option<ExitCode>, Failed> {
@@ -115,7 +118,7 @@ async fn follow(
                 }
                 interrupted = true;
                 live.say("cancelling; once more to leave at once");
-                cancel(config, run_id).await?;
+                cancel(place, run_id).await?;
                 continue;
             }
         };
@@ -124,7 +127,7 @@ async fn follow(
             Some(Reply::Ended(record)) => break *record,
             Some(_) => {}
             // The process ended under the run: what it stored is what there is.
-            None => break stored(config, run_id)?,
+            None => break stored(place, run_id)?,
         }
     };
     live.end();
@@ -147,15 +150,15 @@ async fn next(client: &mut Client) -> Result<Option<Reply>, Failed> {
     }
 }
 
-async fn cancel(config: &Config, run_id: &str) -> Result<(), Failed> {
-    let mut client = Client::connect(&config.state_dir).await?;
+async fn cancel(place: &Place, run_id: &str) -> Result<(), Failed> {
+    let mut client = Client::connect(&place.state_dir).await?;
     client.ask(&Request::Cancel { target: Target::Run(run_id.to_owned()) }).await?;
     client.next().await?;
     Ok(())
 }
 
-fn stored(config: &Config, run_id: &str) -> Result<RunRecord, Failed> {
-    let reader = Reader::open(&database_in(&config.state_dir))?;
+fn stored(place: &Place, run_id: &str) -> Result<RunRecord, Failed> {
+    let reader = Reader::open(&database_in(&place.state_dir))?;
     reader
         .run(run_id)?
         .ok_or_else(|| Failed::refused(format!("run {run_id} is not in the history")))

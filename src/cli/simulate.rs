@@ -108,9 +108,7 @@ fn print(forecast: &Forecast, jobs: &[&JobSpec], config: &Config, args: &Args) -
         note(&format!("nothing is due from {} until {}", shown(from), shown(to)));
         return Ok(ExitCode::SUCCESS);
     }
-    let zones = jobs.iter().map(|spec| {
-        (&spec.id, zone_of(spec.schedule.as_ref(), config))
-    });
+    let zones = jobs.iter().map(|spec| (&spec.id, zone_of(spec.schedule.as_ref(), config)));
     let foldable = if args.every_line { usize::MAX } else { ALIKE_MAX };
     let lines = lines(&forecast.decisions, &zones.collect(), foldable);
     let parts = [

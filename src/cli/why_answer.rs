@@ -120,9 +120,10 @@ impl<'a> Subject<'a> {
                 let same = memory.as_ref().filter(|_| timing.is_none_or(|it| *it == spec.timing()));
                 Some(Rules::of(spec, same.map_or(now, |it| it.anchor)))
             }
-            None if jobs.invalid.contains_key(name) => {
-                Some(Rules::idle(stored.as_ref().map(|it| it.schedule.clone()), Availability::Invalid))
-            }
+            None if jobs.invalid.contains_key(name) => Some(Rules::idle(
+                stored.as_ref().map(|it| it.schedule.clone()),
+                Availability::Invalid,
+            )),
             None if memory.is_none() => {
                 Context::named(name, jobs, None)?;
                 return Err(Failed::usage(format!("there is no job `{name}`")));

@@ -23,7 +23,7 @@ use crate::schedule::{DateRange, Schedule, Zone, Zones};
 use providers::{Directory, JobModels};
 
 pub use jobs::{JobSet, load_jobs};
-pub use load::load;
+pub use load::{load, state_dir};
 pub use providers::{Api, ApiKey, ModelConfig, Price, ProviderConfig};
 pub use sources::Sources;
 
