@@ -30,6 +30,7 @@ mod reload;
 mod run;
 mod running;
 mod runs;
+mod scheduled;
 mod schema;
 mod serve;
 mod show;

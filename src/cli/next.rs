@@ -5,9 +5,8 @@ use serde_json::json;
 
 use super::context::{Context, now};
 use super::dues::Dues;
-use super::ls;
 use super::output::{self, Done, Failed};
-use super::times::zone_of;
+use super::scheduled::Scheduled;
 use crate::schedule::{Zone, parse_start};
 
 #[derive(Debug, clap::Args)]
@@ -27,26 +26,14 @@ pub(super) struct Args {
 
 pub(super) fn next(context: &Context, args: &Args) -> Done {
     let (config, jobs) = context.jobs()?;
-    if let Some(problems) = jobs.invalid.get(&args.job) {
-        return Err(Failed::usage(super::context::report(problems)));
-    }
-    let history = Context::history(&config)?;
-    let known = match &history {
-        Some(reader) => reader.jobs()?.into_iter().find(|it| it.job == args.job),
-        None => None,
-    };
-    let Some(spec) = jobs.jobs.values().find(|spec| spec.id.as_str() == args.job) else {
-        Context::named(&args.job, &jobs, None)?;
-        return Err(Failed::usage(format!("there is no job `{}`", args.job)));
-    };
-    let schedule = ls::schedule(spec, known.as_ref());
-    let zone = zone_of(spec.schedule.as_ref(), &config).clone();
+    let job = Scheduled::find(&args.job, &config, &jobs)?;
+    let (schedule, zone) = (job.schedule.as_ref(), &job.zone);
     let from = match args.from.as_deref() {
-        Some(text) => instant("--from", text, &zone)?,
+        Some(text) => instant("--from", text, zone)?,
         None => now(),
     };
     let many = usize::from(args.n);
-    let dues = schedule.as_ref().map(|schedule| Dues::new(schedule, &zone, from, many));
+    let dues = schedule.map(|schedule| Dues::new(schedule, zone, from, many));
     if args.json {
         let next = dues.map(|dues| dues.json()).unwrap_or_default();
         return output::json(&json!({ "job": args.job, "timezone": zone.name(), "next": next }));
@@ -55,7 +42,11 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
     if lines.is_empty() {
         output::note(&format!("`{}` is not due any more, or never by the clock", args.job));
     }
-    if !spec.enabled {
+    if let Some(pause) = job.pause() {
+        let words = "what is due meanwhile is recorded as held";
+        output::note(&format!("`{}` is paused ({pause}): {words}", args.job));
+    }
+    if !job.spec.enabled {
         output::note(&format!("`{}` is disabled: its due times are recorded as skipped", args.job));
     }
     for line in lines {

@@ -1,6 +1,6 @@
 //! `simulate`: every decision that `serve` would make between two instants.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -66,6 +66,15 @@ pub(super) fn simulate(context: &Context, args: &Args) -> Done {
         output::json(&forecast)?;
     } else {
         print(&forecast, &premises.jobs, &config, args)?;
+    }
+    let unknown = premises.of_unknown_length(&forecast);
+    if unknown > 0 {
+        let (are, each) = if unknown == 1 { ("is", "") } else { ("are", " each") };
+        note(&format!(
+            "no run yet: {} {are} taken to need {}{each} (--takes)",
+            counted(unknown, "job"),
+            length(takes),
+        ));
     }
     if args.job.is_empty() && !jobs.invalid.is_empty() {
         let names: Vec<_> = jobs.invalid.keys().map(String::as_str).collect();
@@ -211,7 +220,11 @@ fn full_columns(head: &[&str], rows: Vec<Vec<String>>) -> String {
 
 fn totals(decisions: &[Decision]) -> String {
     let mut counts: BTreeMap<(&JobId, &str, String), u64> = BTreeMap::new();
-    for it in decisions {
+    // A slot that waited and had its turn is one slot.
+    let waits = |it: &&Decision| it.decision == SlotDecision::Buffered;
+    let settled: HashSet<_> =
+        decisions.iter().filter(|it| !waits(it)).map(|it| (&it.job, it.due_at)).collect();
+    for it in decisions.iter().filter(|it| !waits(it) || !settled.contains(&(&it.job, it.due_at))) {
         *counts.entry((&it.job, it.decision.as_str(), why(it))).or_default() += it.slots;
     }
     let row = |((job, decision, why), slots): ((&JobId, &str, String), u64)| {

@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::output::local;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::job::ScheduleSpec;
@@ -21,6 +22,21 @@ pub(super) fn before(at: Timestamp) -> Timestamp {
 pub(super) fn standing_at(schedule: &Schedule, at: Timestamp) -> Option<Standing> {
     let moment = schedule.next_moment(before(at)).filter(|moment| moment.at == at)?;
     Some(moment.standing)
+}
+
+/// The due times before and after `at`, for whoever named a time that is none.
+pub(super) fn nearest_dues(schedule: &Schedule, at: Timestamp, zone: &Zone) -> String {
+    let shown = |at: Timestamp| local(at, zone.rules());
+    let earlier = schedule.prev_at_or_before(before(at)).map(shown);
+    let later = schedule.next_after(at).map(|due| shown(due.at));
+    match (earlier, later) {
+        (Some(earlier), Some(later)) => {
+            format!("the nearest are {earlier} before and {later} after it")
+        }
+        (Some(earlier), None) => format!("the last one before it is {earlier}"),
+        (None, Some(later)) => format!("the first one after it is {later}"),
+        (None, None) => "it is due at no time".to_owned(),
+    }
 }
 
 /// What a clock change does to the moment `at`, in words.
