@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::json;
 
 use super::context::{Context, now};
+use super::last_good::LastGood;
 use super::output::{self, Done, first_line, local, note, table};
 use super::running;
 use super::times::zone_of;
@@ -29,7 +30,13 @@ pub(super) fn ls(context: &Context, args: &Args) -> Done {
     {
         note(&words);
     }
-    let known: HashMap<String, JobSummary> = match Context::history(&config)? {
+    let history = Context::history(&config)?;
+    let mut last_good = HashMap::new();
+    for name in kept.iter().filter(|name| jobs.invalid.contains_key(*name)) {
+        last_good
+            .extend(LastGood::read(name, &config, history.as_ref())?.map(|it| (name.clone(), it)));
+    }
+    let known: HashMap<String, JobSummary> = match &history {
         Some(reader) => reader.jobs()?.into_iter().map(|it| (it.job.clone(), it)).collect(),
         None => HashMap::new(),
     };
@@ -39,6 +46,7 @@ pub(super) fn ls(context: &Context, args: &Args) -> Done {
             json!({
                 "job": name, "state": "invalid", "invalid_reason": words(problems),
                 "last_good_in_force": kept.contains(name),
+                "next_due_at": last_good.get(name).and_then(|it| it.next_due).map(rfc3339),
             })
         });
         return output::json(&valid.chain(invalid).collect::<Vec<_>>());
@@ -50,7 +58,7 @@ pub(super) fn ls(context: &Context, args: &Args) -> Done {
         vec![
             name.clone(),
             state.into(),
-            String::new(),
+            last_good.get(name).and_then(|it| it.local(&config)).unwrap_or_default(),
             String::new(),
             first_line(&words(problems), 60),
         ]
@@ -64,7 +72,7 @@ fn row(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<Strin
     let zone = zone_of(spec.schedule.as_ref(), config);
     vec![
         spec.id.to_string(),
-        state(spec, known).into(),
+        state_words(spec, known),
         next.map(|due| local(due.at, zone.rules())).unwrap_or_default(),
         known.and_then(|it| it.last_state.clone()).unwrap_or_default(),
         spec.schedule.as_ref().map_or_else(|| "by hand".into(), |it| it.text.clone()),
@@ -94,6 +102,14 @@ fn state(spec: &JobSpec, known: Option<&JobSummary>) -> &'static str {
         Some("paused") => "paused",
         Some("done") => "done",
         _ => "enabled",
+    }
+}
+
+/// The same for people: that it is held is not hidden by its being disabled.
+fn state_words(spec: &JobSpec, known: Option<&JobSummary>) -> String {
+    match known.and_then(|it| it.paused_reason.as_ref()) {
+        Some(_) if !spec.enabled => "disabled, paused".into(),
+        _ => state(spec, known).into(),
     }
 }
 

@@ -5,8 +5,11 @@ use serde_json::json;
 
 use super::context::{Context, now};
 use super::dues::Dues;
+use super::last_good::LastGood;
 use super::output::{self, Done, Failed};
 use super::scheduled::Scheduled;
+use crate::clock::rfc3339;
+use crate::config::{Config, JobSet};
 use crate::schedule::{Zone, parse_start};
 
 #[derive(Debug, clap::Args)]
@@ -26,6 +29,9 @@ pub(super) struct Args {
 
 pub(super) fn next(context: &Context, args: &Args) -> Done {
     let (config, jobs) = context.jobs()?;
+    if jobs.invalid.contains_key(&args.job) {
+        return of_broken_file(&config, &jobs, args);
+    }
     let job = Scheduled::find(&args.job, &config, &jobs)?;
     let (schedule, zone) = (job.schedule.as_ref(), &job.zone);
     let from = match args.from.as_deref() {
@@ -53,6 +59,27 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
         output::say(&line)?;
     }
     Ok(std::process::ExitCode::SUCCESS)
+}
+
+/// What a running `serve` goes by, beside what is wrong with the file.
+fn of_broken_file(config: &Config, jobs: &JobSet, args: &Args) -> Done {
+    let refusal = Failed::usage(super::context::report(&jobs.invalid[&args.job]));
+    let history = Context::history(config)?;
+    let Some(kept) = LastGood::in_force(&args.job, config, history.as_ref())? else {
+        return Err(refusal);
+    };
+    if args.json {
+        let local = kept.local(config);
+        let next =
+            kept.next_due.map(|at| json!({ "due_at": rfc3339(at), "local": local, "note": null }));
+        output::json(&json!({
+            "job": args.job, "timezone": kept.zone(config).name(), "last_good": true,
+            "next": next.into_iter().collect::<Vec<_>>(),
+        }))?;
+    } else {
+        output::say(&kept.words(&args.job, config))?;
+    }
+    Err(refusal)
 }
 
 /// What a person wrote for an instant: a date is its first one.

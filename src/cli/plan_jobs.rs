@@ -51,6 +51,8 @@ pub(super) struct JobPlan {
     pub(super) before: Vec<DueTime>,
     pub(super) after: Vec<DueTime>,
     pub(super) problems: Vec<Problem>,
+    /// Whether a running `serve` goes on by the version before an invalid one.
+    pub(super) last_good_in_force: bool,
 }
 
 /// A due time.
@@ -89,6 +91,8 @@ pub(super) struct Comparison<'a> {
     pub(super) known: Known,
     /// The configured folder of job files, which `config` may replace.
     pub(super) usual_folder: &'a Path,
+    /// Jobs that a running `serve` has in force.
+    pub(super) served: BTreeSet<String>,
     /// When the files would be taken over.
     pub(super) from: Timestamp,
 }
@@ -147,7 +151,8 @@ impl Comparison<'_> {
             None => Vec::new(),
         };
         let problems = problems.to_vec();
-        Ok(JobPlan { before, problems, ..JobPlan::new(name, Change::Invalid) })
+        let last_good_in_force = self.served.contains(name);
+        Ok(JobPlan { before, problems, last_good_in_force, ..JobPlan::new(name, Change::Invalid) })
     }
 
     fn due_before(&self, name: &str, memory: &JobMemory) -> Result<Vec<DueTime>, Failed> {
@@ -190,6 +195,7 @@ impl JobPlan {
             before: Vec::new(),
             after: Vec::new(),
             problems: Vec::new(),
+            last_good_in_force: false,
         }
     }
 
@@ -208,7 +214,9 @@ impl JobPlan {
         let (before, after) = match self.change {
             Change::Added => (None, Some("due")),
             Change::Removed => (Some("was due"), None),
-            // The last good version goes on being due, and nothing of it starts.
+            // The last good version goes on being due; where no `serve` runs that has read it,
+            // nothing of it starts.
+            Change::Invalid if self.last_good_in_force => (Some("last good"), None),
             Change::Invalid => (Some("held back"), None),
             Change::Changed | Change::Unchanged if self.before == self.after => (None, Some("due")),
             Change::Changed | Change::Unchanged => (Some("due before"), Some("due after")),

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::context::{Context, Named, now};
 use super::dues::{self, Dues};
+use super::last_good::LastGood;
 use super::list::shown;
 use super::ls;
 use super::output::{self, Done, Failed, counted, length};
@@ -65,6 +66,9 @@ fn show_job(
     args: &Args,
 ) -> Done {
     if let Some(problems) = jobs.invalid.get(job) {
+        if let Some(kept) = LastGood::in_force(job, config, history)? {
+            output::note(&kept.words(job, config));
+        }
         return Err(Failed::usage(super::context::report(problems)));
     }
     let spec = jobs.jobs.values().find(|spec| spec.id.as_str() == job);
@@ -100,11 +104,12 @@ fn show_job(
         }));
     }
     let next = next.map(|it| it.lines()).unwrap_or_default();
-    output::say(&job_words(spec, zone, known.as_ref(), &next, last.as_ref()))
+    output::say(&job_words(spec, config, zone, known.as_ref(), &next, last.as_ref()))
 }
 
 fn job_words(
     spec: &JobSpec,
+    config: &Config,
     zone: &Zone,
     known: Option<&JobSummary>,
     next: &[String],
@@ -124,14 +129,7 @@ fn job_words(
     lines.extend(waits.map(|at| {
         format!("  backoff   nothing starts before {}, after failures", shown(at, zone))
     }));
-    lines.push(format!("  model     {}", spec.agent.model));
-    lines.push(format!("  tools     {}", spec.agent.tools.join(", ")));
-    match &spec.schedule {
-        Some(schedule) => {
-            lines.push(format!("  schedule  {} in {}", schedule.text, schedule.zone.name()));
-        }
-        None => lines.push("  schedule  by hand".into()),
-    }
+    lines.extend(super::show_rules::lines(spec, config));
     lines.extend(next.iter().map(|due| format!("  due       {due}")));
     if let Some(run) = last {
         let at = shown(&run.queued_at, zone);

@@ -33,6 +33,8 @@ words!(
         Unrecorded = "unrecorded",
         /// No instant was asked for, and none is decided yet.
         NothingYet = "nothing_yet",
+        /// The job's file cannot be used, and never could.
+        Invalid = "invalid",
         /// The job has no schedule.
         ByHand = "by_hand",
         /// The job's file is gone.
@@ -196,6 +198,14 @@ impl<'a> Subject<'a> {
     }
 
     fn by_hand(&self, at: Option<Timestamp>) -> Answer {
+        let invalid = |it: &Rules| it.availability == Availability::Invalid;
+        let was_good = self.memory.as_ref().is_some_and(|it| it.definition_hash.is_some());
+        if self.rules.as_ref().is_some_and(invalid) && !was_good {
+            let words = "Its file cannot be used, and never could";
+            let advice = "`punctual validate` names everything that is wrong with it.".to_owned();
+            let plain = self.plain(at, Verdict::Invalid, words.to_owned());
+            return Answer { advice: Some(advice), ..plain };
+        }
         let words = "It has no schedule, so it is due at no time by the clock";
         let advice = format!("`punctual runs --job {}` lists what was run by hand.", self.name);
         Answer { advice: Some(advice), ..self.plain(at, Verdict::ByHand, words.to_owned()) }
