@@ -31,9 +31,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "JOB")]
     job: Vec<String>,
     /// How long a run takes of a job that has not succeeded yet; else it is the median of its last
-    /// 20 runs
-    #[arg(long, value_name = "LENGTH", default_value = "1m")]
-    takes: String,
+    /// 20 runs [default: 1m]
+    #[arg(long, value_name = "LENGTH")]
+    takes: Option<String>,
     /// The job files of this folder
     #[arg(long, value_name = "DIR")]
     jobs_dir: Option<PathBuf>,
@@ -55,8 +55,9 @@ pub(super) fn simulate(context: &Context, args: &Args) -> Done {
             args.to, args.from
         )));
     }
-    let takes = humantime::parse_duration(&args.takes).map_err(|error| {
-        Failed::usage(format!("--takes `{}`: {error}; write `90s` or `5m`", args.takes))
+    let takes = args.takes.as_deref().unwrap_or("1m");
+    let takes = humantime::parse_duration(takes).map_err(|error| {
+        Failed::usage(format!("--takes `{takes}`: {error}; write `90s` or `5m`"))
     })?;
     let chosen = chosen(&args.job, &jobs)?;
     let history = Context::history(&config)?;
@@ -68,7 +69,8 @@ pub(super) fn simulate(context: &Context, args: &Args) -> Done {
         print(&forecast, &premises.jobs, &config, args)?;
     }
     let unknown = premises.of_unknown_length(&forecast);
-    if unknown > 0 {
+    // Whoever has said how long they take knows.
+    if unknown > 0 && args.takes.is_none() && !args.json {
         let (are, each) = if unknown == 1 { ("is", "") } else { ("are", " each") };
         note(&format!(
             "no run yet: {} {are} taken to need {}{each} (--takes)",
