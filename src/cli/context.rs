@@ -165,10 +165,10 @@ impl Context {
                     Some(reader) => reader.known_jobs()?.into_keys().collect(),
                     None => Vec::new(),
                 };
-                match known.iter().any(|it| it == word) {
-                    true => Ok(Named::Job(word.to_owned())),
-                    false => Err(unknown("job or run", word, jobs, &known)),
+                if !known.iter().any(|it| it == word) {
+                    return Err(unknown("job or run", word, jobs, &known));
                 }
+                Ok(Named::Job(word.to_owned()))
             }
             [first, second, ..] => Err(Failed::usage(format!(
                 "`{word}` could be several runs ({first}, {second}, …): give more of the id"

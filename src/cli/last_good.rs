@@ -24,10 +24,10 @@ impl LastGood {
         history: Option<&Reader>,
     ) -> Result<Option<Self>, Failed> {
         let running = running::status(&config.state_dir).ok().flatten();
-        match running.is_some_and(|it| it.last_good.iter().any(|it| it == job)) {
-            true => Self::read(job, config, history),
-            false => Ok(None),
+        if running.is_none_or(|it| it.last_good.iter().all(|it| it != job)) {
+            return Ok(None);
         }
+        Self::read(job, config, history)
     }
 
     /// The last good version of `job`, if the ledger has one.

@@ -46,7 +46,7 @@ pub(super) fn status(context: &Context, args: &Args) -> Done {
 fn words(
     place: &Place,
     jobs: Option<&JobSet>,
-    stale: Option<String>,
+    changed: Option<String>,
     running: Option<&Status>,
 ) -> String {
     let zone = place.zone.rules();
@@ -54,7 +54,7 @@ fn words(
     match running {
         Some(status) => {
             lines.push(format!("serving, pid {}, version {}", status.pid, status.version));
-            lines.extend(stale);
+            lines.extend(changed);
             if let Some(problem) = &status.config_problem {
                 lines.push(format!("changed files are not in force: {problem}"));
             }
