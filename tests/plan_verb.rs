@@ -151,7 +151,7 @@ fn programs_get_keys_times_collisions_and_lanes() {
                 due("2027-03-27T02:15:00.000Z", "2027-03-27T03:15:00+01:00", None),
                 due("2027-03-28T01:15:00.000Z", "2027-03-28T03:15:00+02:00", None),
             ],
-            "problems": [],
+            "problems": [], "last_good_in_force": false,
         })
     );
     assert_eq!(jobs[4]["problems"][0]["severity"], "error");

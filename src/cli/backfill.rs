@@ -8,14 +8,14 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::context::{Context, now, runtime};
+use super::context::{Context, Place, now, runtime};
 use super::holder;
-use super::ls;
 use super::next::instant;
 use super::output::{self, Done, Failed, counted, local, note, table};
+use super::scheduled::Scheduled;
 use crate::clock::rfc3339;
 use crate::daemon::{Reply, Request};
-use crate::schedule::{Schedule, Zone};
+use crate::schedule::{Schedule, Zone, parse_end};
 use crate::store::{PastSlot, Reader};
 
 /// Slots of one call: a day of minutes, and more than anybody wants to pay for by mistake.
@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// The first instant: a date, a time in the job's zone, or RFC 3339
     #[arg(long, value_name = "TIME")]
     from: String,
-    /// The last one, itself included
+    /// The last one, itself included; of a date, its whole day
     #[arg(long, value_name = "TIME")]
     to: String,
     /// Do it; without this it is only shown
@@ -51,33 +51,26 @@ struct Slot {
 
 pub(super) fn backfill(context: &Context, args: &Args) -> Done {
     let (config, jobs) = context.jobs()?;
-    if let Some(problems) = jobs.invalid.get(&args.job) {
-        return Err(Failed::usage(super::context::report(problems)));
-    }
-    let Some(spec) = jobs.jobs.values().find(|spec| spec.id.as_str() == args.job) else {
-        Context::named(&args.job, &jobs, None)?;
-        return Err(Failed::usage(format!("there is no job `{}`", args.job)));
-    };
-    let history = Context::history(&config)?;
-    let known = match &history {
-        Some(reader) => reader.jobs()?.into_iter().find(|it| it.job == args.job),
-        None => None,
-    };
-    let Some(schedule) = ls::schedule(spec, known.as_ref()) else {
+    let job = Scheduled::find(&args.job, &config, &jobs)?;
+    let Some(schedule) = &job.schedule else {
         return Err(Failed::usage(format!("`{}` has no schedule, so it has no slots", args.job)));
     };
-    let zone = schedule.zone().unwrap_or(&config.timezone).clone();
-    let slots = slots(&schedule, &zone, history.as_ref(), args)?;
+    let refusal = refusal(&job);
+    if let Some(words) = refusal.as_ref().filter(|_| args.run) {
+        return Err(Failed::refused(words.clone()));
+    }
+    let zone = &job.zone;
+    let slots = slots(schedule, zone, job.history.as_ref(), args)?;
     let wanted: Vec<_> = slots.iter().filter(|it| it.wanted).map(|it| it.due_at).collect();
     if args.run && !wanted.is_empty() {
         let request = Request::Backfill { job: args.job.clone(), slots: wanted.clone() };
-        run(&config, &request)?;
+        run(&config.clone().into(), &request)?;
     }
     if args.json {
         let slots = slots.iter().map(as_json).collect::<Vec<_>>();
         return output::json(&json!({ "job": args.job, "run": args.run, "slots": slots }));
     }
-    let rows = slots.iter().map(|slot| row(slot, &zone)).collect();
+    let rows = slots.iter().map(|slot| row(slot, zone)).collect();
     output::say(&table(&["due", "decision", "runs", "last state", ""], rows))?;
     let count = counted(wanted.len(), "slot");
     note(&match (args.run, wanted.len()) {
@@ -85,7 +78,25 @@ pub(super) fn backfill(context: &Context, args: &Args) -> Done {
         (true, _) => format!("{count} handed over; `punctual runs --job {}` shows them", args.job),
         (false, _) => format!("{count} would run; add --run to do it"),
     });
+    if let Some(words) = refusal {
+        note(&words);
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why none of its slots would be run now.
+fn refusal(job: &Scheduled<'_>) -> Option<String> {
+    let id = &job.spec.id;
+    if !job.spec.enabled {
+        let words = "past slots are run only once its file says `enabled = true`";
+        return Some(format!(
+            "`{id}` is disabled: {words}; `punctual run {id} --force --slot TIME` runs one"
+        ));
+    }
+    let pause = job.pause()?;
+    Some(format!(
+        "`{id}` is paused ({pause}): past slots are run only after `punctual resume {id}`"
+    ))
 }
 
 fn slots(
@@ -95,7 +106,7 @@ fn slots(
     args: &Args,
 ) -> Result<Vec<Slot>, Failed> {
     let from = instant("--from", &args.from, zone)?;
-    let to = instant("--to", &args.to, zone)?;
+    let to = last(&args.to, zone)?;
     if to < from {
         return Err(Failed::usage("--to lies before --from"));
     }
@@ -120,9 +131,17 @@ fn slots(
     Ok(slots)
 }
 
+/// The last instant that `--to` names; of today's date as much as has passed.
+fn last(text: &str, zone: &Zone) -> Result<Timestamp, Failed> {
+    let last =
+        parse_end(text, zone).map_err(|error| Failed::usage(format!("--to `{text}`: {error}")))?;
+    let is_going_on = instant("--to", text, zone)? <= now() && now() < last;
+    Ok(if is_going_on { now() } else { last })
+}
+
 /// Hands the slots over; without a running `serve` they run here, to their end.
-fn run(config: &crate::config::Config, request: &Request) -> Result<(), Failed> {
-    match runtime()?.block_on(holder::ask(config, request))? {
+fn run(place: &Place, request: &Request) -> Result<(), Failed> {
+    match runtime()?.block_on(holder::ask(place, request))? {
         Reply::Backfilling { .. } => Ok(()),
         _ => Err(Failed::refused("the running punctual process gave another answer")),
     }

@@ -14,14 +14,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn cancel(context: &Context, args: &Args) -> Done {
-    let (config, jobs) = context.jobs()?;
-    let history = Context::history(&config)?;
+    let place = context.place()?;
+    let history = place.history()?;
+    let jobs = place.jobs().unwrap_or_default();
     let target = match Context::named(&args.what, &jobs, history.as_ref())? {
         Named::Job(job) => Target::Job(job),
         Named::Run(run_id) => Target::Run(run_id),
     };
     let reply = runtime()?.block_on(async {
-        let mut client = Client::connect(&config.state_dir).await?;
+        let mut client = Client::connect(&place.state_dir).await?;
         client.ask(&Request::Cancel { target }).await?;
         client.next().await
     });

@@ -1,11 +1,12 @@
 //! What every verb begins with: the files, the database, the name of a job or a run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, JobSet, Sources};
 use crate::job::report::{self, Color};
 use crate::job::{Problem, Severity};
+use crate::schedule::Zone;
 use crate::store::{Reader, StoreError, database_in};
 
 use super::LogFormat;
@@ -26,6 +27,63 @@ pub(super) enum Named {
     Job(String),
     /// A run, by its whole id.
     Run(String),
+}
+
+/// Where a history and perhaps a running process are: all that the verbs need which ask that
+/// process or read that history.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) state_dir: PathBuf,
+    /// In which times are shown.
+    pub(super) zone: Zone,
+    /// `None`: it cannot be used, which has been said.
+    pub(super) config: Option<Config>,
+}
+
+impl Place {
+    /// The history, if there is any yet.
+    pub(super) fn history(&self) -> Result<Option<Reader>, Failed> {
+        history(&self.state_dir)
+    }
+
+    /// The jobs of the files; `None` if they cannot be known, which has been said.
+    pub(super) fn jobs(&self) -> Option<JobSet> {
+        let jobs = config::load_jobs(self.config.as_ref()?);
+        match &jobs.folder {
+            Some(problem) => {
+                note(&report(std::slice::from_ref(problem)));
+                None
+            }
+            None => Some(jobs),
+        }
+    }
+
+    /// Refuses the name of a job that neither the files nor the history know.
+    pub(super) fn refuse_unknown(
+        &self,
+        job: Option<&str>,
+        history: Option<&Reader>,
+    ) -> Result<(), Failed> {
+        let Some(job) = job else { return Ok(()) };
+        let known = match history {
+            Some(reader) => reader.known_jobs()?.into_keys().collect(),
+            None => Vec::new(),
+        };
+        if known.iter().any(|it| it == job) {
+            return Ok(());
+        }
+        match self.jobs() {
+            Some(jobs) if is_in(&jobs, job) => Ok(()),
+            jobs => Err(unknown("job", job, &jobs.unwrap_or_default(), &known)),
+        }
+    }
+}
+
+impl From<Config> for Place {
+    fn from(config: Config) -> Self {
+        let (state_dir, zone) = (config.state_dir.clone(), config.timezone.clone());
+        Self { state_dir, zone, config: Some(config) }
+    }
 }
 
 impl Context {
@@ -54,6 +112,22 @@ impl Context {
         config::load(&self.sources)
     }
 
+    /// The state folder. A configuration that cannot be used does not hide what is there: its
+    /// problems are said, and times are in UTC.
+    pub(super) fn place(&self) -> Result<Place, Failed> {
+        let problems = match self.load() {
+            Ok((config, _)) => return Ok(config.into()),
+            Err(problems) => problems,
+        };
+        let state_dir = config::state_dir(&self.sources);
+        let is_there = |path: PathBuf| path.symlink_metadata().is_ok();
+        if !is_there(database_in(&state_dir)) && !is_there(state_dir.join(SOCKET)) {
+            return Err(Failed::usage(report(&problems)));
+        }
+        note(&report(&problems));
+        Ok(Place { state_dir, zone: Zone::utc(), config: None })
+    }
+
     /// The configuration and the jobs; broken files are in the set's `invalid`.
     pub(super) fn jobs(&self) -> Result<(Config, JobSet), Failed> {
         let config = self.config()?;
@@ -66,23 +140,17 @@ impl Context {
 
     /// The history, if there is any yet.
     pub(super) fn history(config: &Config) -> Result<Option<Reader>, Failed> {
-        match Reader::open(&database_in(&config.state_dir)) {
-            Ok(reader) => Ok(Some(reader)),
-            Err(StoreError::Missing(_)) => Ok(None),
-            // A database of a newer version, among others: nothing here can mend that.
-            Err(error) => Err(Failed::usage(super::output::chain(&error))),
-        }
+        history(&config.state_dir)
     }
 
-    /// What `word` names: a job by its id wins over a run by an unambiguous prefix of its id.
+    /// What `word` names: a job of the files by its id wins over a run by an unambiguous prefix of
+    /// its id, and that over a job whose file is gone.
     pub(super) fn named(
         word: &str,
         jobs: &JobSet,
         history: Option<&Reader>,
     ) -> Result<Named, Failed> {
-        let known =
-            jobs.jobs.keys().any(|id| id.as_str() == word) || jobs.invalid.contains_key(word);
-        if known {
+        if is_in(jobs, word) {
             return Ok(Named::Job(word.to_owned()));
         }
         let prefix = word.to_lowercase();
@@ -92,7 +160,16 @@ impl Context {
         };
         match runs.as_slice() {
             [run] => Ok(Named::Run(run.clone())),
-            [] => Err(unknown(word, jobs)),
+            [] => {
+                let known = match history {
+                    Some(reader) => reader.known_jobs()?.into_keys().collect(),
+                    None => Vec::new(),
+                };
+                if !known.iter().any(|it| it == word) {
+                    return Err(unknown("job or run", word, jobs, &known));
+                }
+                Ok(Named::Job(word.to_owned()))
+            }
             [first, second, ..] => Err(Failed::usage(format!(
                 "`{word}` could be several runs ({first}, {second}, …): give more of the id"
             ))),
@@ -100,11 +177,27 @@ impl Context {
     }
 }
 
-fn unknown(word: &str, jobs: &JobSet) -> Failed {
+fn history(state_dir: &Path) -> Result<Option<Reader>, Failed> {
+    match Reader::open(&database_in(state_dir)) {
+        Ok(reader) => Ok(Some(reader)),
+        Err(StoreError::Missing(_)) => Ok(None),
+        // A database of a newer version, among others: nothing here can mend that.
+        Err(error) => Err(Failed::usage(super::output::chain(&error))),
+    }
+}
+
+fn is_in(jobs: &JobSet, name: &str) -> bool {
+    jobs.jobs.keys().any(|id| id.as_str() == name) || jobs.invalid.contains_key(name)
+}
+
+/// Nothing of this name; the nearest of the files' jobs and of those that `known` has, if one is
+/// near.
+fn unknown(what: &str, word: &str, jobs: &JobSet, known: &[String]) -> Failed {
     let names = jobs.jobs.keys().map(crate::job::JobId::as_str);
+    let names = names.chain(jobs.invalid.keys().chain(known).map(String::as_str));
     let near = crate::job::nearest(word, names);
     let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-    Failed::usage(format!("there is no job or run `{word}`{hint}"))
+    Failed::usage(format!("there is no {what} `{word}`{hint}"))
 }
 
 /// The problems as one report, coloured on a terminal.
@@ -122,11 +215,18 @@ pub(super) fn warn(problems: &[Problem]) {
     }
 }
 
+/// The script that a fresh clone begins with.
+const SHIPPED_SCRIPT: &str = "contrib/first-run/model.toml";
+
 /// What to say as long as the shipped script answers in a model's place; `None` with a real one.
 pub(super) fn no_model_hint(config: &Config) -> Option<String> {
     let default = config.agent.model.as_ref()?;
     let provider = config.providers().get(&default.provider)?;
     let config::Api::Script(path) = &provider.api else { return None };
+    // Whoever writes a script of his own knows that it is one.
+    if !path.ends_with(SHIPPED_SCRIPT) {
+        return None;
+    }
     Some(format!(
         "no model is configured: `{default}` is a script ({}) that plays one. Change two lines of \
          config.toml under [models.providers.{}]: api = \"openai\" and base_url = \
@@ -135,6 +235,9 @@ pub(super) fn no_model_hint(config: &Config) -> Option<String> {
         default.provider,
     ))
 }
+
+/// The socket's name in the state folder.
+const SOCKET: &str = "punctual.sock";
 
 /// The time on the wall.
 pub(super) fn now() -> jiff::Timestamp {

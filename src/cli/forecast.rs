@@ -175,11 +175,32 @@ impl<'a> Premises<'a> {
         let same = known.filter(|it| it.timing.as_ref().is_none_or(|it| *it == spec.timing()));
         let of_itself = spec.schedule.as_ref().map(|it| &it.schedule);
         let is_named = of_itself.is_some_and(|it| standing_at(it, self.from).is_some());
-        match same {
-            Some(it) => (Rules::of(spec, it.anchor), Memory::since(before(self.from))),
-            None if is_named => (Rules::of(spec, self.from), Memory::since(before(self.from))),
-            None => (Rules::of(spec, self.from), Memory::since(self.from)),
-        }
+        let since = match same {
+            Some(it) => self.first_open(spec, it),
+            None if is_named => before(self.from),
+            None => self.from,
+        };
+        let anchor = same.map_or(self.from, |it| it.anchor);
+        // A pause is the job's, whatever its file says now.
+        let pause = known.and_then(|it| it.memory.pause.clone());
+        let pause = pause.filter(|it| it.until.is_none_or(|until| until > self.from));
+        (Rules::of(spec, anchor), Memory { pause, ..Memory::since(since) })
+    }
+
+    /// Where the decisions of a job go on. All is decided anew from the first instant on, but a
+    /// one-shot that is done is never due again.
+    fn first_open(&self, spec: &JobSpec, known: &JobMemory) -> Timestamp {
+        let once = spec.schedule.as_ref().filter(|it| it.schedule.is_one_shot());
+        let at = once.and_then(|it| it.schedule.next_after(Timestamp::MIN)).map(|due| due.at);
+        let done = at.filter(|&at| at <= known.memory.decided_until);
+        before(self.from).max(done.unwrap_or(Timestamp::MIN))
+    }
+
+    /// Jobs that start a run here whose length nobody knows yet.
+    pub(super) fn of_unknown_length(&self, forecast: &Forecast) -> usize {
+        let started = forecast.decisions.iter().filter(|it| it.starts_a_run());
+        let unknown = started.filter(|it| !self.usual.contains_key(it.job.as_str()));
+        unknown.map(|it| &it.job).collect::<std::collections::BTreeSet<_>>().len()
     }
 
     fn lanes(&self) -> SimulatedLanes {

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::context::now;
+use super::context::{Place, now};
 use super::output::{self, Failed, note};
 use crate::clock::{SystemClock, to_millis};
-use crate::config::Config;
 use crate::daemon::{
     Client, ControlError, Daemon, Kind, LockError, OpenError, Reply, Request, Stopped,
 };
@@ -57,13 +56,10 @@ impl Own {
 }
 
 /// A connection to it; with its daemon if it is this process.
-pub(super) async fn reach(
-    config: &Config,
-    own: OwnDaemon,
-) -> Result<(Client, Option<Own>), Failed> {
+pub(super) async fn reach(place: &Place, own: OwnDaemon) -> Result<(Client, Option<Own>), Failed> {
     let reaching = async {
         loop {
-            match Client::connect(&config.state_dir).await {
+            match Client::connect(&place.state_dir).await {
                 Ok(client) => return Ok((client, None)),
                 Err(ControlError::NotRunning) if own == OwnDaemon::Never => {
                     return Err(Failed::refused("--detach needs a running `punctual serve`"));
@@ -71,6 +67,11 @@ pub(super) async fn reach(
                 Err(ControlError::NotRunning) => {}
                 Err(error) => return Err(Failed::unasked(&error)),
             }
+            let Some(config) = &place.config else {
+                let words = "no `punctual serve` runs here, and without a configuration that can \
+                             be used nothing else can do it";
+                return Err(Failed::usage(words));
+            };
             let clock = Arc::new(SystemClock);
             let supervisor = SupervisorPath::current_exe();
             match Daemon::open(config.clone(), Kind::Run, clock, supervisor).await {
@@ -95,9 +96,9 @@ pub(super) async fn reach(
 }
 
 /// Asks it, and returns what it answers when that is no refusal.
-pub(super) async fn ask(config: &Config, request: &Request) -> Result<Reply, Failed> {
+pub(super) async fn ask(place: &Place, request: &Request) -> Result<Reply, Failed> {
     for _ in 0..REACHED_MAX {
-        let (mut client, own) = reach(config, OwnDaemon::IfNeeded).await?;
+        let (mut client, own) = reach(place, OwnDaemon::IfNeeded).await?;
         let asked = match client.ask(request).await {
             Ok(()) => client.next().await,
             Err(error) => Err(error),

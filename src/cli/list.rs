@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::context::now;
 use super::output::{Failed, local};
-use crate::config::Config;
+use crate::schedule::Zone;
 
 /// Switches of a verb that lists.
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ impl List {
     }
 }
 
-/// A stored instant, in the configuration's zone.
-pub(super) fn shown(text: &str, config: &Config) -> String {
-    text.parse().map_or_else(|_| text.to_owned(), |at| local(at, config.timezone.rules()))
+/// A stored instant, in a zone.
+pub(super) fn shown(text: &str, zone: &Zone) -> String {
+    text.parse().map_or_else(|_| text.to_owned(), |at| local(at, zone.rules()))
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::context::{Context, Named};
+use super::context::{Context, Named, Place};
+use super::list::shown;
 use super::output::{self, Done, Failed};
-use crate::config::Config;
 use crate::run::{EventPhase, RunEvent, RunId, Stream};
 use crate::session::{Entry, read_entries, transcript_path};
 use crate::store::{Reader, RunFilter, RunRecord};
@@ -27,8 +27,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn logs(context: &Context, args: &Args) -> Done {
-    let (config, jobs) = context.jobs()?;
-    let history = Context::history(&config)?;
+    let place = context.place()?;
+    let history = place.history()?;
+    let jobs = place.jobs().unwrap_or_default();
     let named = Context::named(&args.what, &jobs, history.as_ref())?;
     let Some(reader) = history else { return Err(Failed::usage("nothing has run yet")) };
     let run = match named {
@@ -39,12 +40,12 @@ pub(super) fn logs(context: &Context, args: &Args) -> Done {
         }
     };
     let run = run.ok_or_else(|| Failed::usage(format!("`{}` has not run yet", args.what)))?;
-    Teller { config: &config, reader: &reader, json: args.json, told: 0, seq: 0 }
+    Teller { place: &place, reader: &reader, json: args.json, told: 0, seq: 0 }
         .tell_all(run, args.follow)
 }
 
 struct Teller<'a> {
-    config: &'a Config,
+    place: &'a Place,
     reader: &'a Reader,
     json: bool,
     told: usize,
@@ -63,7 +64,7 @@ impl Teller<'_> {
         loop {
             // The state first: what is written after it was read comes in the next round.
             let over = run.finished_at.is_some();
-            let path = transcript_path(&self.config.state_dir, &run.session_id);
+            let path = transcript_path(&self.place.state_dir, &run.session_id);
             let text = match std::fs::read_to_string(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
                 result => result?,
@@ -118,7 +119,10 @@ impl Teller<'_> {
                 self.event(run, &entry.at, Stream::Tool, phase, data)
             }
             "user" if self.json => Ok(std::process::ExitCode::SUCCESS),
-            "user" => output::say(&format!("{} prompt\n{}", entry.at, indented(text("text")))),
+            "user" => {
+                let at = shown(&entry.at, &self.place.zone);
+                output::say(&format!("{at} prompt\n{}", indented(text("text"))))
+            }
             _ => Ok(std::process::ExitCode::SUCCESS),
         }
     }
@@ -134,7 +138,7 @@ impl Teller<'_> {
         self.seq += 1;
         let Value::Object(data) = data else { unreachable!("every event here is an object") };
         if !self.json {
-            return output::say(&words(at, stream, phase, &data));
+            return output::say(&words(&shown(at, &self.place.zone), stream, phase, &data));
         }
         let event = RunEvent {
             run_id: RunId::from_stored(run.run_id.clone()),

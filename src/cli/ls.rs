@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use serde_json::json;
 
 use super::context::{Context, now};
+use super::last_good::LastGood;
 use super::output::{self, Done, first_line, local, note, table};
 use super::running;
+use super::times::zone_of;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::job::{JobSpec, Problem};
-use crate::schedule::{Schedule, Zone};
+use crate::schedule::Schedule;
 use crate::store::JobSummary;
 
 #[derive(Debug, clap::Args)]
@@ -22,12 +24,19 @@ pub(super) struct Args {
 
 pub(super) fn ls(context: &Context, args: &Args) -> Done {
     let (config, jobs) = context.jobs()?;
-    let running = running::status(&config).ok().flatten();
+    let running = running::status(&config.state_dir).ok().flatten();
     let kept = running.as_ref().map(|it| it.last_good.clone()).unwrap_or_default();
-    if let Some(words) = running.and_then(|it| running::stale(&it, &jobs)) {
+    if let Some(words) = running.and_then(|it| running::stale(&it, &jobs, config.scheduler.reload))
+    {
         note(&words);
     }
-    let known: HashMap<String, JobSummary> = match Context::history(&config)? {
+    let history = Context::history(&config)?;
+    let mut last_good = HashMap::new();
+    for name in kept.iter().filter(|name| jobs.invalid.contains_key(*name)) {
+        last_good
+            .extend(LastGood::read(name, &config, history.as_ref())?.map(|it| (name.clone(), it)));
+    }
+    let known: HashMap<String, JobSummary> = match &history {
         Some(reader) => reader.jobs()?.into_iter().map(|it| (it.job.clone(), it)).collect(),
         None => HashMap::new(),
     };
@@ -37,6 +46,7 @@ pub(super) fn ls(context: &Context, args: &Args) -> Done {
             json!({
                 "job": name, "state": "invalid", "invalid_reason": words(problems),
                 "last_good_in_force": kept.contains(name),
+                "next_due_at": last_good.get(name).and_then(|it| it.next_due).map(rfc3339),
             })
         });
         return output::json(&valid.chain(invalid).collect::<Vec<_>>());
@@ -48,7 +58,7 @@ pub(super) fn ls(context: &Context, args: &Args) -> Done {
         vec![
             name.clone(),
             state.into(),
-            String::new(),
+            last_good.get(name).and_then(|it| it.local(&config)).unwrap_or_default(),
             String::new(),
             first_line(&words(problems), 60),
         ]
@@ -59,10 +69,10 @@ pub(super) fn ls(context: &Context, args: &Args) -> Done {
 
 fn row(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<String> {
     let next = schedule(spec, known).filter(|_| spec.enabled).and_then(|it| it.next_after(now()));
-    let zone = spec.schedule.as_ref().and_then(|it| it.schedule.zone()).unwrap_or(&config.timezone);
+    let zone = zone_of(spec.schedule.as_ref(), config);
     vec![
         spec.id.to_string(),
-        state(spec, known).into(),
+        state_words(spec, known),
         next.map(|due| local(due.at, zone.rules())).unwrap_or_default(),
         known.and_then(|it| it.last_state.clone()).unwrap_or_default(),
         spec.schedule.as_ref().map_or_else(|| "by hand".into(), |it| it.text.clone()),
@@ -75,7 +85,7 @@ fn as_json(spec: &JobSpec, known: Option<&JobSummary>) -> serde_json::Value {
         "job": spec.id, "state": state(spec, known),
         "description": spec.description, "owner": spec.owner, "labels": spec.labels,
         "schedule": spec.schedule.as_ref().map(|it| &it.text),
-        "timezone": spec.schedule.as_ref().and_then(|it| it.schedule.zone()).map(Zone::name),
+        "timezone": spec.schedule.as_ref().map(|it| it.zone.name()),
         "next_due_at": next.map(|due| rfc3339(due.at)),
         "last_state": known.and_then(|it| it.last_state.as_ref()),
         "consecutive_failures": known.map_or(0, |it| it.consecutive_failures),
@@ -92,6 +102,14 @@ fn state(spec: &JobSpec, known: Option<&JobSummary>) -> &'static str {
         Some("paused") => "paused",
         Some("done") => "done",
         _ => "enabled",
+    }
+}
+
+/// The same for people: that it is held is not hidden by its being disabled.
+fn state_words(spec: &JobSpec, known: Option<&JobSummary>) -> String {
+    match known.and_then(|it| it.paused_reason.as_ref()) {
+        Some(_) if !spec.enabled => "disabled, paused".into(),
+        _ => state(spec, known).into(),
     }
 }
 

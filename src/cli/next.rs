@@ -5,8 +5,11 @@ use serde_json::json;
 
 use super::context::{Context, now};
 use super::dues::Dues;
-use super::ls;
+use super::last_good::LastGood;
 use super::output::{self, Done, Failed};
+use super::scheduled::Scheduled;
+use crate::clock::rfc3339;
+use crate::config::{Config, JobSet};
 use crate::schedule::{Zone, parse_start};
 
 #[derive(Debug, clap::Args)]
@@ -26,26 +29,17 @@ pub(super) struct Args {
 
 pub(super) fn next(context: &Context, args: &Args) -> Done {
     let (config, jobs) = context.jobs()?;
-    if let Some(problems) = jobs.invalid.get(&args.job) {
-        return Err(Failed::usage(super::context::report(problems)));
+    if jobs.invalid.contains_key(&args.job) {
+        return of_broken_file(&config, &jobs, args);
     }
-    let history = Context::history(&config)?;
-    let known = match &history {
-        Some(reader) => reader.jobs()?.into_iter().find(|it| it.job == args.job),
-        None => None,
-    };
-    let Some(spec) = jobs.jobs.values().find(|spec| spec.id.as_str() == args.job) else {
-        Context::named(&args.job, &jobs, None)?;
-        return Err(Failed::usage(format!("there is no job `{}`", args.job)));
-    };
-    let schedule = ls::schedule(spec, known.as_ref());
-    let zone = schedule.as_ref().and_then(|it| it.zone()).unwrap_or(&config.timezone).clone();
+    let job = Scheduled::find(&args.job, &config, &jobs)?;
+    let (schedule, zone) = (job.schedule.as_ref(), &job.zone);
     let from = match args.from.as_deref() {
-        Some(text) => instant("--from", text, &zone)?,
+        Some(text) => instant("--from", text, zone)?,
         None => now(),
     };
     let many = usize::from(args.n);
-    let dues = schedule.as_ref().map(|schedule| Dues::new(schedule, &zone, from, many));
+    let dues = schedule.map(|schedule| Dues::new(schedule, zone, from, many));
     if args.json {
         let next = dues.map(|dues| dues.json()).unwrap_or_default();
         return output::json(&json!({ "job": args.job, "timezone": zone.name(), "next": next }));
@@ -54,13 +48,38 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
     if lines.is_empty() {
         output::note(&format!("`{}` is not due any more, or never by the clock", args.job));
     }
-    if !spec.enabled {
+    if let Some(pause) = job.pause() {
+        let words = "what is due meanwhile is recorded as held";
+        output::note(&format!("`{}` is paused ({pause}): {words}", args.job));
+    }
+    if !job.spec.enabled {
         output::note(&format!("`{}` is disabled: its due times are recorded as skipped", args.job));
     }
     for line in lines {
         output::say(&line)?;
     }
     Ok(std::process::ExitCode::SUCCESS)
+}
+
+/// What a running `serve` goes by, beside what is wrong with the file.
+fn of_broken_file(config: &Config, jobs: &JobSet, args: &Args) -> Done {
+    let refusal = Failed::usage(super::context::report(&jobs.invalid[&args.job]));
+    let history = Context::history(config)?;
+    let Some(kept) = LastGood::in_force(&args.job, config, history.as_ref())? else {
+        return Err(refusal);
+    };
+    if args.json {
+        let local = kept.local(config);
+        let next =
+            kept.next_due.map(|at| json!({ "due_at": rfc3339(at), "local": local, "note": null }));
+        output::json(&json!({
+            "job": args.job, "timezone": kept.zone(config).name(), "last_good": true,
+            "next": next.into_iter().collect::<Vec<_>>(),
+        }))?;
+    } else {
+        output::say(&kept.words(&args.job, config))?;
+    }
+    Err(refusal)
 }
 
 /// What a person wrote for an instant: a date is its first one.

@@ -7,12 +7,11 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::context::{Context, now, runtime};
+use super::context::{Context, Place, now, runtime};
 use super::holder;
 use super::next::instant;
 use super::output::{self, Done, Failed, local, note};
 use crate::clock::rfc3339;
-use crate::config::Config;
 use crate::daemon::{Reply, Request};
 
 /// Longer than anybody reads.
@@ -33,7 +32,8 @@ pub(super) struct Which {
 pub(super) struct PauseArgs {
     #[command(flatten)]
     which: Which,
-    /// Until then: a date, a time in the configured zone, or RFC 3339
+    /// Until then: a date (its first instant), a time such as 2027-01-31T09:00, both in the
+    /// configuration's zone, or RFC 3339 with an offset; without it, until `resume`
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
     /// Why, for whoever looks at the history
@@ -54,19 +54,19 @@ pub(super) struct ResumeArgs {
 }
 
 pub(super) fn pause(context: &Context, args: &PauseArgs) -> Done {
-    let config = context.config()?;
-    let until = args.until.as_deref().map(|text| until(text, &config)).transpose()?;
+    let place = context.place()?;
+    let until = args.until.as_deref().map(|text| until(text, &place)).transpose()?;
     let reason = args.reason.clone();
     if reason.as_ref().is_some_and(|it| it.chars().count() > REASON_CHARS_MAX) {
         return Err(Failed::usage(format!("--reason has more than {REASON_CHARS_MAX} characters")));
     }
     let request = Request::Pause { job: args.which.job.clone(), until, reason };
-    match runtime()?.block_on(holder::ask(&config, &request))? {
+    match runtime()?.block_on(holder::ask(&place, &request))? {
         Reply::Paused { jobs } if args.json => {
             output::json(&json!({ "paused": jobs, "until": until.map(rfc3339) }))
         }
         Reply::Paused { jobs } => {
-            let end = until.map(|at| format!(" until {}", local(at, config.timezone.rules())));
+            let end = until.map(|at| format!(" until {}", local(at, place.zone.rules())));
             say_each("paused", &jobs, &end.unwrap_or_default())
         }
         _ => Err(Failed::refused("the running punctual process gave another answer")),
@@ -74,9 +74,9 @@ pub(super) fn pause(context: &Context, args: &PauseArgs) -> Done {
 }
 
 pub(super) fn resume(context: &Context, args: &ResumeArgs) -> Done {
-    let config = context.config()?;
+    let place = context.place()?;
     let request = Request::Resume { job: args.which.job.clone() };
-    match runtime()?.block_on(holder::ask(&config, &request))? {
+    match runtime()?.block_on(holder::ask(&place, &request))? {
         Reply::Resumed { jobs } if args.json => output::json(&json!({ "resumed": jobs })),
         Reply::Resumed { jobs } => say_each("resumed", &jobs, ""),
         _ => Err(Failed::refused("the running punctual process gave another answer")),
@@ -93,8 +93,8 @@ fn say_each(what: &str, jobs: &[String], end: &str) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-fn until(text: &str, config: &Config) -> Result<Timestamp, Failed> {
-    let at = instant("--until", text, &config.timezone)?;
+fn until(text: &str, place: &Place) -> Result<Timestamp, Failed> {
+    let at = instant("--until", text, &place.zone)?;
     if at <= now() {
         return Err(Failed::usage(format!("--until `{text}` has passed")));
     }

@@ -14,11 +14,13 @@ use super::forecast::{Decision, Forecast, LaneLoad, MinuteLoad, Premises, jobs_i
 use super::next::instant;
 use super::output::{self, Done, Failed, code, counted, length, local, note, table};
 use super::plan_jobs::{Change, Comparison, JobPlan, Known};
+use super::running;
 use super::simulate::minute;
 use crate::clock::{serialize_rfc3339, to_millis};
 use crate::config::{Config, JobSet};
 use crate::job::JobSpec;
 use crate::plan::{GLOBAL, Rules};
+use crate::store::Reader;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -100,6 +102,7 @@ pub(super) fn plan(context: &Context, args: &Args) -> Done {
         history: history.as_ref(),
         known: Known::read(history.as_ref())?,
         usual_folder: &usual.jobs_dir,
+        served: served(&config, history.as_ref())?,
         from,
     };
     let jobs = comparison.jobs(&set)?;
@@ -123,6 +126,16 @@ pub(super) fn plan(context: &Context, args: &Args) -> Done {
         (true, true) => code::FAILED.into(),
         (true, false) => ExitCode::SUCCESS,
     })
+}
+
+/// Jobs that a running `serve` has in force: those go on as they are when their files break.
+fn served(config: &Config, history: Option<&Reader>) -> Result<BTreeSet<String>, Failed> {
+    let running = running::status(&config.state_dir).ok().flatten();
+    let (Some(running), Some(reader)) = (running, history) else { return Ok(BTreeSet::new()) };
+    let known = reader.known_jobs()?.into_iter().filter(|(_, memory)| memory.was_there);
+    let in_force =
+        |name: &String| !running.invalid.contains_key(name) || running.last_good.contains(name);
+    Ok(known.map(|(name, _)| name).filter(in_force).collect())
 }
 
 fn clock_changes(set: &JobSet, from: Timestamp) -> Vec<Hit> {

@@ -8,11 +8,10 @@ use serde::Serialize;
 
 use super::changes::{KeyChange, differences, moved};
 use super::output::{Failed, local};
-use super::times::{note_at, zone_of};
+use super::times::note_at;
 use crate::clock::serialize_rfc3339;
 use crate::config::{Config, JobSet};
-use crate::job::{JobSpec, Problem};
-use crate::schedule::Schedule;
+use crate::job::{JobSpec, Problem, ScheduleSpec};
 use crate::store::{JobMemory, Reader};
 
 words!(
@@ -52,6 +51,8 @@ pub(super) struct JobPlan {
     pub(super) before: Vec<DueTime>,
     pub(super) after: Vec<DueTime>,
     pub(super) problems: Vec<Problem>,
+    /// Whether a running `serve` goes on by the version before an invalid one.
+    pub(super) last_good_in_force: bool,
 }
 
 /// A due time.
@@ -90,6 +91,8 @@ pub(super) struct Comparison<'a> {
     pub(super) known: Known,
     /// The configured folder of job files, which `config` may replace.
     pub(super) usual_folder: &'a Path,
+    /// Jobs that a running `serve` has in force.
+    pub(super) served: BTreeSet<String>,
     /// When the files would be taken over.
     pub(super) from: Timestamp,
 }
@@ -112,7 +115,7 @@ impl Comparison<'_> {
 
     fn valid(&self, spec: &JobSpec) -> Result<JobPlan, Failed> {
         let name = spec.id.as_str();
-        let schedule = spec.schedule.as_ref().map(|it| &it.schedule);
+        let schedule = spec.schedule.as_ref();
         let known = self.known.jobs.get(name);
         let stored = match known {
             Some(memory) => self.definition(memory)?,
@@ -148,7 +151,8 @@ impl Comparison<'_> {
             None => Vec::new(),
         };
         let problems = problems.to_vec();
-        Ok(JobPlan { before, problems, ..JobPlan::new(name, Change::Invalid) })
+        let last_good_in_force = self.served.contains(name);
+        Ok(JobPlan { before, problems, last_good_in_force, ..JobPlan::new(name, Change::Invalid) })
     }
 
     fn due_before(&self, name: &str, memory: &JobMemory) -> Result<Vec<DueTime>, Failed> {
@@ -165,13 +169,13 @@ impl Comparison<'_> {
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    fn stored_schedule(&self, name: &str, definition: &serde_json::Value) -> Option<Schedule> {
-        self.config.stored_schedule(&name.parse().ok()?, &definition.to_string())
+    fn stored_schedule(&self, name: &str, definition: &serde_json::Value) -> Option<ScheduleSpec> {
+        self.config.stored_spec(&name.parse().ok()?, &definition.to_string())
     }
 
-    fn due_times(&self, schedule: Option<&Schedule>, anchor: Timestamp) -> Vec<DueTime> {
-        let Some(schedule) = schedule.map(|it| it.anchored(anchor)) else { return Vec::new() };
-        let rules = zone_of(Some(&schedule), self.config).rules();
+    fn due_times(&self, spec: Option<&ScheduleSpec>, anchor: Timestamp) -> Vec<DueTime> {
+        let Some(spec) = spec else { return Vec::new() };
+        let (schedule, rules) = (spec.schedule.anchored(anchor), spec.zone.rules());
         let due_time = |due_at| DueTime {
             due_at,
             local: local(due_at, rules),
@@ -191,6 +195,7 @@ impl JobPlan {
             before: Vec::new(),
             after: Vec::new(),
             problems: Vec::new(),
+            last_good_in_force: false,
         }
     }
 
@@ -209,7 +214,9 @@ impl JobPlan {
         let (before, after) = match self.change {
             Change::Added => (None, Some("due")),
             Change::Removed => (Some("was due"), None),
-            // The last good version goes on being due, and nothing of it starts.
+            // The last good version goes on being due; where no `serve` runs that has read it,
+            // nothing of it starts.
+            Change::Invalid if self.last_good_in_force => (Some("last good"), None),
             Change::Invalid => (Some("held back"), None),
             Change::Changed | Change::Unchanged if self.before == self.after => (None, Some("due")),
             Change::Changed | Change::Unchanged => (Some("due before"), Some("due after")),

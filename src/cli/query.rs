@@ -39,9 +39,9 @@ const CELL_CHARS_MAX: usize = 2000;
 
 pub(super) fn query(context: &Context, args: &Args) -> Done {
     give_up_after(QueryLimits::default().time_max + OVERTIME);
-    let config = context.config()?;
-    let Some(mut reader) = Context::history(&config)? else {
-        let missing = StoreError::Missing(database_in(&config.state_dir));
+    let place = context.place()?;
+    let Some(mut reader) = place.history()? else {
+        let missing = StoreError::Missing(database_in(&place.state_dir));
         return Err(Failed::usage(output::chain(&missing)));
     };
     let table = reader

@@ -14,10 +14,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn reload(context: &Context, args: &Args) -> Done {
-    // The state folder has to be known; whether the rest can be used is the other process's to say.
-    let config = context.config()?;
+    // Whether the configuration can be used is the other process's to say.
+    let place = context.place()?;
     let reply = runtime()?.block_on(async {
-        let mut client = Client::connect(&config.state_dir).await?;
+        let mut client = Client::connect(&place.state_dir).await?;
         client.ask(&Request::Reload).await?;
         client.next().await
     });
@@ -49,7 +49,11 @@ fn say(told: &Reloaded) -> Done {
         note("nothing has changed");
     }
     if !invalid.is_empty() {
-        note(&format!("{} in force as last understood, if ever", counted(invalid.len(), "job")));
+        let many = counted(invalid.len(), "file");
+        note(&format!(
+            "{many} cannot be used: a job that was read before stays in force as it was then, and \
+             starts nothing"
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,13 +3,17 @@
 use std::process::ExitCode;
 
 use jiff::Timestamp;
+use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::context::{Context, no_model_hint, runtime};
+use super::context::{Context, Place, no_model_hint, report, runtime};
 use super::holder::{self, OwnDaemon};
 use super::live::{Live, Show, summary};
+use super::next::instant;
 use super::output::{self, Done, Failed, code, note};
-use crate::config::Config;
+use super::scheduled::Scheduled;
+use super::times::{before, nearest_dues};
+use crate::config::{Config, load_jobs};
 use crate::daemon::{Client, ControlError, Reply, Request, Target};
 use crate::store::{Reader, RunRecord, database_in};
 
@@ -21,9 +25,9 @@ const REACHED_MAX: usize = 20;
 pub(super) struct Args {
     /// The job's id
     job: String,
-    /// Fill in the prompt's variables as for this slot (RFC 3339)
+    /// Fill in the prompt's variables as for this due time: a time in the job's zone, or RFC 3339
     #[arg(long, value_name = "TIME")]
-    slot: Option<Timestamp>,
+    slot: Option<String>,
     /// Send nothing afterwards
     #[arg(long)]
     no_deliver: bool,
@@ -40,18 +44,23 @@ pub(super) struct Args {
 
 pub(super) fn run(context: &Context, args: &Args) -> Done {
     let config = context.config()?;
+    let slot = args.slot.as_deref().map(|text| slot(text, &args.job, &config)).transpose()?;
+    let place = Place::from(config);
     if !args.json
-        && let Some(hint) = no_model_hint(&config)
+        && let Some(hint) = place.config.as_ref().and_then(no_model_hint)
     {
         note(&hint);
     }
     runtime()?.block_on(async {
         for _ in 0..REACHED_MAX {
             let own = if args.detach { OwnDaemon::Never } else { OwnDaemon::IfNeeded };
-            let (mut client, daemon) = holder::reach(&config, own).await?;
-            let done = match ask(&mut client, args).await {
+            let (mut client, daemon) = holder::reach(&place, own).await?;
+            let done = match ask(&mut client, args, slot).await {
+                Ok(Some(run_id)) if args.detach && args.json => {
+                    output::json(&json!({ "run_id": run_id }))
+                }
                 Ok(Some(run_id)) if args.detach => output::say(&run_id),
-                Ok(Some(run_id)) => match follow(client, &config, args, &run_id).await {
+                Ok(Some(run_id)) => match follow(client, &place, args, &run_id).await {
                     // Its own daemon, if there is one, is not waited for either: the processes of
                     // the run end with it.
                     Ok(None) => {
@@ -75,9 +84,31 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
     })
 }
 
+/// The due time that `text` names.
+fn slot(text: &str, job: &str, config: &Config) -> Result<Timestamp, Failed> {
+    let jobs = load_jobs(config);
+    if let Some(problems) = jobs.folder.as_ref().map(std::slice::from_ref) {
+        return Err(Failed::usage(report(problems)));
+    }
+    let scheduled = Scheduled::find(job, config, &jobs)?;
+    let Some(schedule) = &scheduled.schedule else {
+        return Err(Failed::usage(format!("--slot: `{job}` has no schedule, so it has no slots")));
+    };
+    let at = instant("--slot", text, &scheduled.zone)?;
+    if schedule.next_after(before(at)).is_some_and(|due| due.at == at) {
+        return Ok(at);
+    }
+    let near = nearest_dues(schedule, at, &scheduled.zone);
+    Err(Failed::usage(format!("--slot `{text}` is no due time of `{job}`: {near}")))
+}
+
 /// Asks for the run; `None` if the process left before it took the request.
-async fn ask(client: &mut Client, args: &Args) -> Result<Option<String>, Failed> {
-    let request = Request::Run { job: args.job.clone(), slot: args.slot, force: args.force };
+async fn ask(
+    client: &mut Client,
+    args: &Args,
+    slot: Option<Timestamp>,
+) -> Result<Option<String>, Failed> {
+    let request = Request::Run { job: args.job.clone(), slot, force: args.force };
     let asked = match client.ask(&request).await {
         Ok(()) => client.next().await,
         Err(error) => Err(error),
@@ -98,7 +129,7 @@ async fn ask(client: &mut Client, args: &Args) -> Result<Option<String>, Failed>
 /// clean-up: then there is no exit code of its own.
 async fn follow(
     mut client: Client,
-    config: &Config,
+    place: &Place,
     args: &Args,
     run_id: &str,
 ) -> Result<Option<ExitCode>, Failed> {
@@ -115,7 +146,7 @@ async fn follow(
                 }
                 interrupted = true;
                 live.say("cancelling; once more to leave at once");
-                cancel(config, run_id).await?;
+                cancel(place, run_id).await?;
                 continue;
             }
         };
@@ -124,7 +155,7 @@ async fn follow(
             Some(Reply::Ended(record)) => break *record,
             Some(_) => {}
             // The process ended under the run: what it stored is what there is.
-            None => break stored(config, run_id)?,
+            None => break stored(place, run_id)?,
         }
     };
     live.end();
@@ -147,15 +178,15 @@ async fn next(client: &mut Client) -> Result<Option<Reply>, Failed> {
     }
 }
 
-async fn cancel(config: &Config, run_id: &str) -> Result<(), Failed> {
-    let mut client = Client::connect(&config.state_dir).await?;
+async fn cancel(place: &Place, run_id: &str) -> Result<(), Failed> {
+    let mut client = Client::connect(&place.state_dir).await?;
     client.ask(&Request::Cancel { target: Target::Run(run_id.to_owned()) }).await?;
     client.next().await?;
     Ok(())
 }
 
-fn stored(config: &Config, run_id: &str) -> Result<RunRecord, Failed> {
-    let reader = Reader::open(&database_in(&config.state_dir))?;
+fn stored(place: &Place, run_id: &str) -> Result<RunRecord, Failed> {
+    let reader = Reader::open(&database_in(&place.state_dir))?;
     reader
         .run(run_id)?
         .ok_or_else(|| Failed::refused(format!("run {run_id} is not in the history")))

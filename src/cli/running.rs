@@ -1,15 +1,17 @@
 //! The process that holds the state folder, asked how things are.
 
+use std::path::Path;
+
 use super::context::runtime;
 use super::output::{Failed, note};
-use crate::config::{Config, JobSet};
+use crate::config::{Config, JobSet, Reload};
 use crate::daemon::{Client, ControlError, Reply, Request, Status};
 use crate::job::digest;
 
 /// How things are there; `None` if nobody holds the folder.
-pub(super) fn status(config: &Config) -> Result<Option<Box<Status>>, Failed> {
+pub(super) fn status(state_dir: &Path) -> Result<Option<Box<Status>>, Failed> {
     let reply = runtime()?.block_on(async {
-        let mut client = Client::connect(&config.state_dir).await?;
+        let mut client = Client::connect(state_dir).await?;
         client.ask(&Request::Status).await?;
         client.next().await
     });
@@ -21,21 +23,22 @@ pub(super) fn status(config: &Config) -> Result<Option<Box<Status>>, Failed> {
 }
 
 /// What to say when the files are not what the running process goes by.
-pub(super) fn stale(running: &Status, jobs: &JobSet) -> Option<String> {
+pub(super) fn stale(running: &Status, jobs: &JobSet, reload: Reload) -> Option<String> {
+    let how = match reload {
+        Reload::Watch => "it takes them over after 2s of quiet, or by `punctual reload`",
+        Reload::Manual => "`punctual reload` has it take them over",
+    };
     (running.definitions != digest(jobs.jobs.values())).then(|| {
-        format!(
-            "the job files have changed since `serve` (pid {}) read them: it takes them over after 2s \
-             of quiet, or by `punctual reload`",
-            running.pid
-        )
+        let pid = running.pid;
+        format!("the job files have changed since `serve` (pid {pid}) read them: {how}")
     })
 }
 
 /// Says so, if there is such a process and it can be asked. What a verb came for does not fail
 /// over this.
 pub(super) fn warn_if_stale(config: &Config, jobs: &JobSet) {
-    if let Ok(Some(running)) = status(config)
-        && let Some(words) = stale(&running, jobs)
+    if let Ok(Some(running)) = status(&config.state_dir)
+        && let Some(words) = stale(&running, jobs, config.scheduler.reload)
     {
         note(&words);
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::context::Context;
 use super::list::{List, shown};
 use super::output::{self, Done, first_line, length, table};
-use crate::config::Config;
 use crate::run::State;
+use crate::schedule::Zone;
 use crate::store::{RunFilter, RunRecord};
 
 #[derive(Debug, clap::Args)]
@@ -19,14 +19,16 @@ pub(super) struct Args {
 }
 
 pub(super) fn runs(context: &Context, args: &Args) -> Done {
-    let config = context.config()?;
+    let place = context.place()?;
+    let history = place.history()?;
+    place.refuse_unknown(args.list.job.as_deref(), history.as_ref())?;
     let filter = RunFilter {
         job: args.list.job.clone(),
         state: args.state,
         since: args.list.since()?,
         limit: args.list.limit,
     };
-    let runs = match Context::history(&config)? {
+    let runs = match history {
         Some(reader) => reader.runs(&filter)?,
         None => Vec::new(),
     };
@@ -37,12 +39,12 @@ pub(super) fn runs(context: &Context, args: &Args) -> Done {
         output::note("no run matches");
         return Ok(std::process::ExitCode::SUCCESS);
     }
-    let rows = runs.iter().map(|run| row(run, &config)).collect();
+    let rows = runs.iter().map(|run| row(run, &place.zone)).collect();
     let head = ["run", "job", "trigger", "state", "queued", "late", "took", "said"];
     output::say(&table(&head, rows))
 }
 
-fn row(run: &RunRecord, config: &Config) -> Vec<String> {
+fn row(run: &RunRecord, zone: &Zone) -> Vec<String> {
     let millis = |ms: Option<i64>| {
         ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis).map(length)
     };
@@ -55,7 +57,7 @@ fn row(run: &RunRecord, config: &Config) -> Vec<String> {
         run.job.clone(),
         run.trigger.clone(),
         run.state.clone(),
-        shown(&run.queued_at, config),
+        shown(&run.queued_at, zone),
         millis(run.late_ms).unwrap_or_default(),
         millis(run.duration_ms).unwrap_or_default(),
         first_line(&said, 60),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
@@ -14,6 +15,8 @@ use super::LogFormat;
 use super::context::{Context, no_model_hint, now, report, runtime, warn};
 use super::live::{Live, Show, summary};
 use super::output::{Done, Failed, Voice, code, counted, length, local, note};
+use super::scheduled::pause;
+use super::times::zone_of;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::daemon::{Daemon, Kind, LockError, OpenError, StateLock, Stopped, is_terminal};
@@ -32,6 +35,9 @@ const LAST_WORDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Due times shown at the start.
 const SHOWN_MAX: usize = 20;
+
+/// What was due so short a time ago is due now, and not missed.
+const JUST_NOW: SignedDuration = SignedDuration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -137,18 +143,24 @@ fn introduce(daemon: &Daemon, context: &Context) {
         say(&hint);
     }
     let start = now();
+    // Only which jobs are paused is asked: the list is no reason not to serve.
+    let history = Context::history(config).ok().flatten();
+    let known = history.and_then(|reader| reader.jobs().ok()).unwrap_or_default();
     let mut shown = 0;
     for (due, spec) in daemon.upcoming().filter(|(_, spec)| spec.enabled) {
-        let zone =
-            spec.schedule.as_ref().and_then(|it| it.schedule.zone()).unwrap_or(&config.timezone);
+        let zone = zone_of(spec.schedule.as_ref(), config);
         if shown == SHOWN_MAX {
             say("  …");
             break;
         }
         shown += 1;
-        let when = match Duration::try_from(due.duration_since(start)) {
-            Ok(left) => format!("in {}", length(left)),
-            Err(_) => "now: it was missed".to_owned(),
+        let held = known.iter().find(|it| it.job == spec.id.as_str());
+        let pause = pause(held, zone);
+        let when = match (pause, Duration::try_from(due.duration_since(start))) {
+            (Some(pause), _) => format!("held: it is paused ({pause})"),
+            (None, Ok(left)) => format!("in {}", length(left)),
+            (None, Err(_)) if start.duration_since(due) <= JUST_NOW => "now".to_owned(),
+            (None, Err(_)) => "now: it was missed".to_owned(),
         };
         let text = spec.schedule.as_ref().map(|it| it.text.as_str()).unwrap_or_default();
         say(&format!("  {:<20} {}  {when}  ({text})", spec.id, local(due, zone.rules())));

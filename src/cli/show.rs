@@ -6,11 +6,15 @@ use serde_json::json;
 
 use super::context::{Context, Named, now};
 use super::dues::{self, Dues};
+use super::last_good::LastGood;
+use super::list::shown;
 use super::ls;
 use super::output::{self, Done, Failed, counted, length};
+use super::times::zone_of;
 use crate::clock::rfc3339;
 use crate::config::{Config, JobSet};
 use crate::job::JobSpec;
+use crate::schedule::Zone;
 use crate::store::{JobSummary, Reader, RunFilter, RunRecord};
 
 #[derive(Debug, clap::Args)]
@@ -32,17 +36,25 @@ pub(super) fn show(context: &Context, args: &Args) -> Done {
     if args.prompt {
         return Err(Failed::usage("`show --prompt` is not supported yet"));
     }
-    let (config, jobs) = context.jobs()?;
-    let history = Context::history(&config)?;
+    let place = context.place()?;
+    let history = place.history()?;
+    let jobs = place.jobs().unwrap_or_default();
     match Context::named(&args.what, &jobs, history.as_ref())? {
         Named::Run(run_id) => {
             let run = match &history {
                 Some(reader) => reader.run(&run_id)?,
                 None => None,
             };
-            show_run(&run.ok_or_else(|| Failed::usage(format!("run {run_id} is gone")))?, args)
+            let run = run.ok_or_else(|| Failed::usage(format!("run {run_id} is gone")))?;
+            show_run(&run, &place.zone, args)
         }
-        Named::Job(job) => show_job(&job, &config, &jobs, history.as_ref(), args),
+        Named::Job(job) => match &place.config {
+            Some(config) => show_job(&job, config, &jobs, history.as_ref(), args),
+            None => Err(Failed::usage(format!(
+                "without a configuration that can be used `{job}` cannot be shown; `punctual runs \
+                 --job {job}` has its history"
+            ))),
+        },
     }
 }
 
@@ -54,10 +66,18 @@ fn show_job(
     args: &Args,
 ) -> Done {
     if let Some(problems) = jobs.invalid.get(job) {
+        if let Some(kept) = LastGood::in_force(job, config, history)? {
+            output::note(&kept.words(job, config));
+        }
         return Err(Failed::usage(super::context::report(problems)));
     }
     let spec = jobs.jobs.values().find(|spec| spec.id.as_str() == job);
-    let spec = spec.ok_or_else(|| Failed::usage(format!("there is no job `{job}`")))?;
+    let spec = spec.ok_or_else(|| {
+        Failed::usage(format!(
+            "the file of `{job}` is gone; `punctual why {job}` and `punctual runs --job {job}` have \
+             its history"
+        ))
+    })?;
     if args.effective {
         return output::json(&spec.effective);
     }
@@ -70,7 +90,7 @@ fn show_job(
         None => (None, None),
     };
     let schedule = ls::schedule(spec, known.as_ref());
-    let zone = schedule.as_ref().and_then(|it| it.zone()).unwrap_or(&config.timezone);
+    let zone = zone_of(spec.schedule.as_ref(), config);
     let next = schedule.as_ref().map(|it| Dues::new(it, zone, now(), dues::USUAL));
     if args.json {
         return output::json(&json!({
@@ -84,11 +104,13 @@ fn show_job(
         }));
     }
     let next = next.map(|it| it.lines()).unwrap_or_default();
-    output::say(&job_words(spec, known.as_ref(), &next, last.as_ref()))
+    output::say(&job_words(spec, config, zone, known.as_ref(), &next, last.as_ref()))
 }
 
 fn job_words(
     spec: &JobSpec,
+    config: &Config,
+    zone: &Zone,
     known: Option<&JobSummary>,
     next: &[String],
     last: Option<&RunRecord>,
@@ -99,29 +121,24 @@ fn job_words(
     lines.push(format!("  enabled   {}", spec.enabled));
     if let Some(reason) = known.and_then(|it| it.paused_reason.as_ref()) {
         let until = known.and_then(|it| it.paused_until.as_ref());
-        let until = until.map(|at| format!(" until {at}")).unwrap_or_default();
+        let until = until.map(|at| format!(" until {}", shown(at, zone))).unwrap_or_default();
         lines.push(format!("  paused    {reason}{until}"));
     }
     let waits = known.and_then(|it| it.backoff_until.as_ref());
     let waits = waits.filter(|until| **until > rfc3339(now()));
-    lines.extend(waits.map(|at| format!("  backoff   nothing starts before {at}, after failures")));
-    lines.push(format!("  model     {}", spec.agent.model));
-    lines.push(format!("  tools     {}", spec.agent.tools.join(", ")));
-    match &spec.schedule {
-        Some(schedule) => {
-            let zone = schedule.schedule.zone().map(|zone| format!(" in {}", zone.name()));
-            lines.push(format!("  schedule  {}{}", schedule.text, zone.unwrap_or_default()));
-        }
-        None => lines.push("  schedule  by hand".into()),
-    }
+    lines.extend(waits.map(|at| {
+        format!("  backoff   nothing starts before {}, after failures", shown(at, zone))
+    }));
+    lines.extend(super::show_rules::lines(spec, config));
     lines.extend(next.iter().map(|due| format!("  due       {due}")));
     if let Some(run) = last {
-        lines.push(format!("  last run  {} {} at {}", run.run_id, run.state, run.queued_at));
+        let at = shown(&run.queued_at, zone);
+        lines.push(format!("  last run  {} {} at {at}", run.run_id, run.state));
     }
     lines.join("\n")
 }
 
-fn show_run(run: &RunRecord, args: &Args) -> Done {
+fn show_run(run: &RunRecord, zone: &Zone, args: &Args) -> Done {
     if args.json {
         return output::json(run);
     }
@@ -133,14 +150,17 @@ fn show_run(run: &RunRecord, args: &Args) -> Done {
     let mut line = |name: &str, value: Option<String>| {
         lines.extend(value.map(|value| format!("  {name:<9} {value}")));
     };
-    line("due", run.due_at.as_ref().map(|at| format!("{at}, attempt {}", run.attempt)));
+    line(
+        "due",
+        run.due_at.as_ref().map(|at| format!("{}, attempt {}", shown(at, zone), run.attempt)),
+    );
     let stands_for = run.slots.filter(|slots| *slots > 1);
     line("slots", stands_for.map(|slots| format!("{slots}: it stands for those missed before it")));
-    line("queued", Some(run.queued_at.clone()));
+    line("queued", Some(shown(&run.queued_at, zone)));
     let late = run.late_ms.map(|ms| format!(", late by {}", span(ms))).unwrap_or_default();
-    line("started", run.started_at.as_ref().map(|at| format!("{at}{late}")));
+    line("started", run.started_at.as_ref().map(|at| format!("{}{late}", shown(at, zone))));
     let took = run.duration_ms.map(|ms| format!(", took {}", span(ms))).unwrap_or_default();
-    line("finished", run.finished_at.as_ref().map(|at| format!("{at}{took}")));
+    line("finished", run.finished_at.as_ref().map(|at| format!("{}{took}", shown(at, zone))));
     let tools = &run.tools;
     let calls = counted(usize::try_from(tools.calls).unwrap_or(0), "call");
     line("tools", Some(format!("{calls}, {} failed, {} denied", tools.errors, tools.denied)));

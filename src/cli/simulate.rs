@@ -1,6 +1,6 @@
 //! `simulate`: every decision that `serve` would make between two instants.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,9 +31,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "JOB")]
     job: Vec<String>,
     /// How long a run takes of a job that has not succeeded yet; else it is the median of its last
-    /// 20 runs
-    #[arg(long, value_name = "LENGTH", default_value = "1m")]
-    takes: String,
+    /// 20 runs [default: 1m]
+    #[arg(long, value_name = "LENGTH")]
+    takes: Option<String>,
     /// The job files of this folder
     #[arg(long, value_name = "DIR")]
     jobs_dir: Option<PathBuf>,
@@ -55,8 +55,9 @@ pub(super) fn simulate(context: &Context, args: &Args) -> Done {
             args.to, args.from
         )));
     }
-    let takes = humantime::parse_duration(&args.takes).map_err(|error| {
-        Failed::usage(format!("--takes `{}`: {error}; write `90s` or `5m`", args.takes))
+    let takes = args.takes.as_deref().unwrap_or("1m");
+    let takes = humantime::parse_duration(takes).map_err(|error| {
+        Failed::usage(format!("--takes `{takes}`: {error}; write `90s` or `5m`"))
     })?;
     let chosen = chosen(&args.job, &jobs)?;
     let history = Context::history(&config)?;
@@ -66,6 +67,16 @@ pub(super) fn simulate(context: &Context, args: &Args) -> Done {
         output::json(&forecast)?;
     } else {
         print(&forecast, &premises.jobs, &config, args)?;
+    }
+    let unknown = premises.of_unknown_length(&forecast);
+    // Whoever has said how long they take knows.
+    if unknown > 0 && args.takes.is_none() && !args.json {
+        let (are, each) = if unknown == 1 { ("is", "") } else { ("are", " each") };
+        note(&format!(
+            "no run yet: {} {are} taken to need {}{each} (--takes)",
+            counted(unknown, "job"),
+            length(takes),
+        ));
     }
     if args.job.is_empty() && !jobs.invalid.is_empty() {
         let names: Vec<_> = jobs.invalid.keys().map(String::as_str).collect();
@@ -108,10 +119,7 @@ fn print(forecast: &Forecast, jobs: &[&JobSpec], config: &Config, args: &Args) -
         note(&format!("nothing is due from {} until {}", shown(from), shown(to)));
         return Ok(ExitCode::SUCCESS);
     }
-    let zones = jobs.iter().map(|spec| {
-        let schedule = spec.schedule.as_ref().map(|it| &it.schedule);
-        (&spec.id, zone_of(schedule, config))
-    });
+    let zones = jobs.iter().map(|spec| (&spec.id, zone_of(spec.schedule.as_ref(), config)));
     let foldable = if args.every_line { usize::MAX } else { ALIKE_MAX };
     let lines = lines(&forecast.decisions, &zones.collect(), foldable);
     let parts = [
@@ -214,7 +222,11 @@ fn full_columns(head: &[&str], rows: Vec<Vec<String>>) -> String {
 
 fn totals(decisions: &[Decision]) -> String {
     let mut counts: BTreeMap<(&JobId, &str, String), u64> = BTreeMap::new();
-    for it in decisions {
+    // A slot that waited and had its turn is one slot.
+    let waits = |it: &&Decision| it.decision == SlotDecision::Buffered;
+    let settled: HashSet<_> =
+        decisions.iter().filter(|it| !waits(it)).map(|it| (&it.job, it.due_at)).collect();
+    for it in decisions.iter().filter(|it| !waits(it) || !settled.contains(&(&it.job, it.due_at))) {
         *counts.entry((&it.job, it.decision.as_str(), why(it))).or_default() += it.slots;
     }
     let row = |((job, decision, why), slots): ((&JobId, &str, String), u64)| {

@@ -12,13 +12,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn slots(context: &Context, args: &Args) -> Done {
-    let config = context.config()?;
+    let place = context.place()?;
+    let history = place.history()?;
+    place.refuse_unknown(args.list.job.as_deref(), history.as_ref())?;
     let filter = SlotFilter {
         job: args.list.job.clone(),
         since: args.list.since()?,
         limit: args.list.limit,
     };
-    let slots = match Context::history(&config)? {
+    let slots = match history {
         Some(reader) => reader.slots(&filter)?,
         None => Vec::new(),
     };
@@ -30,13 +32,13 @@ pub(super) fn slots(context: &Context, args: &Args) -> Done {
         return Ok(std::process::ExitCode::SUCCESS);
     }
     let row = |slot: &SlotSummary| {
-        let due = shown(&slot.due_at, &config);
+        let due = shown(&slot.due_at, &place.zone);
         vec![
             slot.job.clone(),
             if slot.slots == 1 {
                 due
             } else {
-                format!("{due} … {}", shown(&slot.due_until, &config))
+                format!("{due} … {}", shown(&slot.due_until, &place.zone))
             },
             slot.slots.to_string(),
             slot.decision.clone(),

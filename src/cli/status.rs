@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use jiff::tz::TimeZone;
 use serde_json::json;
 
-use super::context::{Context, no_model_hint};
+use super::context::{Context, Place, no_model_hint};
 use super::output::{self, Done, counted, length, local, table};
 use super::running;
 use super::validate::unheard;
-use crate::config::{Config, JobSet};
+use crate::config::JobSet;
 use crate::daemon::{Attention, Kind, RecoveryResult, Status};
+use crate::job::Problem;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -19,24 +21,37 @@ pub(super) struct Args {
 }
 
 pub(super) fn status(context: &Context, args: &Args) -> Done {
-    let (config, jobs) = context.jobs()?;
-    let running = running::status(&config)?;
+    let place = context.place()?;
+    let config = place.config.as_ref();
+    let jobs = place.jobs();
+    let running = running::status(&place.state_dir)?;
+    let stale = config
+        .zip(jobs.as_ref())
+        .zip(running.as_ref())
+        .map(|((config, jobs), running)| running::stale(running, jobs, config.scheduler.reload));
     if args.json {
         return output::json(&json!({
             "running": running,
-            "files_changed_since": running.as_ref().map(|it| running::stale(it, &jobs).is_some()),
-            "jobs": jobs.jobs.len(), "invalid": jobs.invalid.keys().collect::<Vec<_>>(),
-            "state_dir": config.state_dir, "timezone": config.timezone.name(),
-            "timezone_database": {
+            "files_changed_since": stale.map(|it| it.is_some()),
+            "jobs": jobs.as_ref().map(|it| it.jobs.len()),
+            "invalid": jobs.as_ref().map(|it| it.invalid.keys().collect::<Vec<_>>()),
+            "state_dir": place.state_dir, "timezone": place.zone.name(),
+            "timezone_database": config.map(|config| json!({
                 "version": config.zones.version(), "origin": config.zones.origin().to_string(),
-            },
-            "no_model": no_model_hint(&config), "version": env!("CARGO_PKG_VERSION"),
+            })),
+            "no_model": config.and_then(no_model_hint), "version": env!("CARGO_PKG_VERSION"),
         }));
     }
-    output::say(&words(&config, &jobs, running.as_deref()))
+    output::say(&words(&place, jobs.as_ref(), stale.flatten(), running.as_deref()))
 }
 
-fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
+fn words(
+    place: &Place,
+    jobs: Option<&JobSet>,
+    changed: Option<String>,
+    running: Option<&Status>,
+) -> String {
+    let zone = place.zone.rules();
     let mut lines = Vec::new();
     match running {
         Some(status) => {
@@ -48,36 +63,28 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
                 }
             };
             lines.push(format!("{what}, pid {}, version {}", status.pid, status.version));
-            lines.extend(running::stale(status, jobs));
+            lines.extend(changed);
             if let Some(problem) = &status.config_problem {
                 lines.push(format!("changed files are not in force: {problem}"));
             }
             if let Some(next) = &status.next {
-                lines.push(format!(
-                    "next: {} at {}",
-                    next.job,
-                    local(next.due_at, config.timezone.rules())
-                ));
+                lines.push(format!("next: {} at {}", next.job, local(next.due_at, zone)));
             }
         }
         None => lines.push("not serving: `punctual serve` starts it".into()),
     }
-    lines.push(format!("{}, {} invalid", counted(jobs.jobs.len(), "job"), jobs.invalid.len()));
-    for (name, problems) in &jobs.invalid {
-        lines.push(format!("  {name}: {}", super::ls::words(problems)));
-    }
+    lines.extend(job_lines(jobs, running));
     if let Some(status) = running {
-        lines.extend(not_running(status, config));
+        lines.extend(not_running(status, zone));
     }
-    lines.push(unheard(jobs.jobs.len()));
-    lines.extend(no_model_hint(config));
-    lines.push(format!(
-        "times in {}, time zones {} ({}), state in {}",
-        config.timezone.name(),
-        config.zones.version(),
-        config.zones.origin(),
-        config.state_dir.display(),
-    ));
+    lines.extend(jobs.map(|jobs| unheard(jobs.jobs.len())));
+    let config = place.config.as_ref();
+    lines.extend(config.and_then(no_model_hint));
+    let zones = config
+        .map(|it| format!(", time zones {} ({})", it.zones.version(), it.zones.origin()))
+        .unwrap_or_default();
+    let state_dir = place.state_dir.display();
+    lines.push(format!("times in {}{zones}, state in {state_dir}", place.zone.name()));
     if let Some(status) = running {
         let places = status.lanes.iter().map(|lane| {
             let counts = [lane.width, lane.held, lane.waiting].map(|count| count.to_string());
@@ -93,7 +100,7 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
                 }
                 None => state.to_owned(),
             };
-            let since = local(run.since, config.timezone.rules());
+            let since = local(run.since, zone);
             vec![run.run_id.clone(), run.job.clone(), state, run.trigger.to_string(), since]
         });
         if !status.runs.is_empty() {
@@ -103,10 +110,26 @@ fn words(config: &Config, jobs: &JobSet, running: Option<&Status>) -> String {
     lines.join("\n")
 }
 
+/// The jobs of the files; where those cannot be read, the running process's.
+fn job_lines(jobs: Option<&JobSet>, running: Option<&Status>) -> Vec<String> {
+    let (many, invalid) = match (jobs, running) {
+        (Some(jobs), _) => {
+            let words = |(name, problems): (&String, &Vec<Problem>)| {
+                (name.clone(), super::ls::words(problems))
+            };
+            (jobs.jobs.len(), jobs.invalid.iter().map(words).collect())
+        }
+        (None, Some(running)) => (running.jobs, running.invalid.clone()),
+        (None, None) => return Vec::new(),
+    };
+    let head = format!("{}, {} invalid", counted(many, "job"), invalid.len());
+    let broken = invalid.into_iter().map(|(name, why)| format!("  {name}: {why}"));
+    std::iter::once(head).chain(broken).collect()
+}
+
 /// Jobs that are held, wait to be tried again, run as their file last was, or had a run that did
 /// not move.
-fn not_running(status: &Status, config: &Config) -> Vec<String> {
-    let zone = config.timezone.rules();
+fn not_running(status: &Status, zone: &TimeZone) -> Vec<String> {
     let paused = status.paused.iter().map(|it| {
         let until = it.until.map(|at| format!(" until {}", local(at, zone))).unwrap_or_default();
         format!("  {}: paused{until} ({}: {})", it.job, it.cause, it.reason)

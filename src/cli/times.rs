@@ -2,13 +2,15 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::output::local;
 use crate::clock::rfc3339;
 use crate::config::Config;
+use crate::job::ScheduleSpec;
 use crate::schedule::{Schedule, Standing, Zone};
 
-/// The zone in which a schedule's times are shown.
-pub(super) fn zone_of<'a>(schedule: Option<&'a Schedule>, config: &'a Config) -> &'a Zone {
-    schedule.and_then(Schedule::zone).unwrap_or(&config.timezone)
+/// The zone in which a job's times are read and shown: its own, or the configuration's.
+pub(super) fn zone_of<'a>(schedule: Option<&'a ScheduleSpec>, config: &'a Config) -> &'a Zone {
+    schedule.map_or(&config.timezone, |it| &it.zone)
 }
 
 /// The last millisecond before `at`: instants are whole milliseconds everywhere.
@@ -20,6 +22,21 @@ pub(super) fn before(at: Timestamp) -> Timestamp {
 pub(super) fn standing_at(schedule: &Schedule, at: Timestamp) -> Option<Standing> {
     let moment = schedule.next_moment(before(at)).filter(|moment| moment.at == at)?;
     Some(moment.standing)
+}
+
+/// The due times before and after `at`, for whoever named a time that is none.
+pub(super) fn nearest_dues(schedule: &Schedule, at: Timestamp, zone: &Zone) -> String {
+    let shown = |at: Timestamp| local(at, zone.rules());
+    let earlier = schedule.prev_at_or_before(before(at)).map(shown);
+    let later = schedule.next_after(at).map(|due| shown(due.at));
+    match (earlier, later) {
+        (Some(earlier), Some(later)) => {
+            format!("the nearest are {earlier} before and {later} after it")
+        }
+        (Some(earlier), None) => format!("the last one before it is {earlier}"),
+        (None, Some(later)) => format!("the first one after it is {later}"),
+        (None, None) => "it is due at no time".to_owned(),
+    }
 }
 
 /// What a clock change does to the moment `at`, in words.

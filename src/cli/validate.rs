@@ -9,6 +9,7 @@ use super::dues::{self, Dues};
 use super::ls;
 use super::output::{self, Done, code, counted, note};
 use super::running;
+use super::times::zone_of;
 use crate::config::{self, Config, JobSet};
 use crate::job::{JobSpec, Problem, Severity};
 use crate::schedule::Schedule;
@@ -36,27 +37,34 @@ pub(super) fn validate(context: &Context, args: &Args) -> Done {
     };
     problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
     let errors = problems.iter().filter(|it| it.severity == Severity::Error).count();
-    let set = loaded.as_ref().map(|(_, set)| set);
-    let (jobs, invalid) = set.map_or((0, 0), |set| (set.jobs.len(), set.invalid.len()));
+    // Without the configuration or the folder nothing is known about any job.
+    let set = loaded.as_ref().map(|(_, set)| set).filter(|set| set.folder.is_none());
+    let counts = set.map(|set| (set.jobs.len(), set.invalid.len()));
     let next = loaded.as_ref().map(|(config, set)| Next::new(config, set));
     if args.json {
         let next = next.map(|it| it.json()).unwrap_or_default();
         output::json(&json!({
-            "jobs": jobs, "invalid": invalid, "errors": errors, "problems": problems, "next": next,
+            "jobs": counts.map(|it| it.0), "invalid": counts.map(|it| it.1), "errors": errors,
+            "problems": problems, "next": next,
         }))?;
     } else {
-        print(&problems, jobs, invalid, &next.map(|it| it.lines()).unwrap_or_default())?;
+        print(&problems, counts, &next.map(|it| it.lines()).unwrap_or_default())?;
     }
     Ok(if errors == 0 { std::process::ExitCode::SUCCESS } else { code::USAGE.into() })
 }
 
-fn print(problems: &[Problem], jobs: usize, invalid: usize, next: &[String]) -> Done {
+fn print(problems: &[Problem], counts: Option<(usize, usize)>, next: &[String]) -> Done {
     if !problems.is_empty() {
         note(&report(problems));
     }
     for line in next {
         output::say(line)?;
     }
+    let Some((jobs, invalid)) = counts else {
+        return output::say(
+            "no job was looked at: the configuration or its jobs folder cannot be used",
+        );
+    };
     output::say(&format!("{} valid, {} invalid", counted(jobs, "job"), counted(invalid, "file")))?;
     output::say(&unheard(jobs))
 }
@@ -81,8 +89,8 @@ impl<'a> Next<'a> {
         Self { config, jobs: specs.into_iter().filter_map(scheduled).collect() }
     }
 
-    fn dues<'b>(&'b self, schedule: &'b Schedule) -> Dues<'b> {
-        let zone = schedule.zone().unwrap_or(&self.config.timezone);
+    fn dues<'b>(&'b self, spec: &'b JobSpec, schedule: &'b Schedule) -> Dues<'b> {
+        let zone = zone_of(spec.schedule.as_ref(), self.config);
         Dues::new(schedule, zone, now(), dues::USUAL)
     }
 
@@ -91,14 +99,14 @@ impl<'a> Next<'a> {
         for (spec, schedule) in &self.jobs {
             let written = spec.schedule.as_ref().map_or("", |it| &it.text);
             lines.push(format!("{}: {written}", spec.id));
-            lines.extend(self.dues(schedule).lines().iter().map(|line| format!("  {line}")));
+            lines.extend(self.dues(spec, schedule).lines().iter().map(|line| format!("  {line}")));
         }
         lines
     }
 
     fn json(&self) -> serde_json::Map<String, Value> {
         let one = |(spec, schedule): &(&JobSpec, Schedule)| {
-            (spec.id.to_string(), Value::from(self.dues(schedule).json()))
+            (spec.id.to_string(), Value::from(self.dues(spec, schedule).json()))
         };
         self.jobs.iter().map(one).collect()
     }

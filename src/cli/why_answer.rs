@@ -9,6 +9,7 @@ use super::output::Failed;
 use super::reasons::{of_reason, sentence};
 use super::times::{before, note_at, serialize_instant, standing_at, zone_of};
 use crate::config::{Config, JobSet};
+use crate::job::ScheduleSpec;
 use crate::plan::{
     self, Availability, Follow, JobView, Living, Memory, Reason, Rules, SlotDecision, follow,
 };
@@ -32,6 +33,8 @@ words!(
         Unrecorded = "unrecorded",
         /// No instant was asked for, and none is decided yet.
         NothingYet = "nothing_yet",
+        /// The job's file cannot be used, and never could.
+        Invalid = "invalid",
         /// The job has no schedule.
         ByHand = "by_hand",
         /// The job's file is gone.
@@ -119,17 +122,18 @@ impl<'a> Subject<'a> {
                 let same = memory.as_ref().filter(|_| timing.is_none_or(|it| *it == spec.timing()));
                 Some(Rules::of(spec, same.map_or(now, |it| it.anchor)))
             }
-            None if jobs.invalid.contains_key(name) => {
-                Some(Rules::idle(stored.clone(), Availability::Invalid))
-            }
+            None if jobs.invalid.contains_key(name) => Some(Rules::idle(
+                stored.as_ref().map(|it| it.schedule.clone()),
+                Availability::Invalid,
+            )),
             None if memory.is_none() => {
                 Context::named(name, jobs, None)?;
                 return Err(Failed::usage(format!("there is no job `{name}`")));
             }
             None => None,
         };
-        let schedule = rules.as_ref().and_then(|rules| rules.schedule.as_ref());
-        let zone = zone_of(schedule.or(stored.as_ref()), config).clone();
+        let written = spec.map_or(stored.as_ref(), |spec| spec.schedule.as_ref());
+        let zone = zone_of(written, config).clone();
         Ok(Self { name, reader, memory, standing, rules, zone, now })
     }
 
@@ -194,6 +198,14 @@ impl<'a> Subject<'a> {
     }
 
     fn by_hand(&self, at: Option<Timestamp>) -> Answer {
+        let invalid = |it: &Rules| it.availability == Availability::Invalid;
+        let was_good = self.memory.as_ref().is_some_and(|it| it.definition_hash.is_some());
+        if self.rules.as_ref().is_some_and(invalid) && !was_good {
+            let words = "Its file cannot be used, and never could";
+            let advice = "`punctual validate` names everything that is wrong with it.".to_owned();
+            let plain = self.plain(at, Verdict::Invalid, words.to_owned());
+            return Answer { advice: Some(advice), ..plain };
+        }
         let words = "It has no schedule, so it is due at no time by the clock";
         let advice = format!("`punctual runs --job {}` lists what was run by hand.", self.name);
         Answer { advice: Some(advice), ..self.plain(at, Verdict::ByHand, words.to_owned()) }
@@ -321,9 +333,10 @@ fn stored_schedule(
     reader: &Reader,
     config: &Config,
     memory: &JobMemory,
-) -> Result<Option<Schedule>, Failed> {
+) -> Result<Option<ScheduleSpec>, Failed> {
     let (Some(hash), Ok(id)) = (&memory.definition_hash, name.parse()) else { return Ok(None) };
     let definition = reader.definition(hash)?;
-    let schedule = definition.and_then(|definition| config.stored_schedule(&id, &definition));
-    Ok(schedule.map(|schedule| schedule.anchored(memory.anchor)))
+    let spec = definition.and_then(|definition| config.stored_spec(&id, &definition));
+    let anchored = |schedule: &Schedule| schedule.anchored(memory.anchor);
+    Ok(spec.map(|spec| ScheduleSpec { schedule: anchored(&spec.schedule), ..spec }))
 }

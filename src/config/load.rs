@@ -32,6 +32,20 @@ pub fn load(sources: &Sources) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
     }
 }
 
+/// The state folder, as far as it can be known when the configuration cannot be used: a process
+/// that runs there has to be reached all the same.
+pub fn state_dir(sources: &Sources) -> PathBuf {
+    let of_file = |file: &PathBuf| {
+        let source = Source::new(file, &read_text(file).ok()?);
+        let mut broken = Vec::new();
+        let mut node = tree::parse(&source, &mut broken);
+        keys::check(&mut node, CONFIG, &mut Vec::new());
+        broken.is_empty().then(|| node.path("state_dir")).flatten()
+    };
+    let configured = sources.files().iter().rev().find_map(of_file);
+    sources.state_dir(configured)
+}
+
 /// All files laid upon each other; `None` when one of them has no sound text.
 fn merged(files: &[PathBuf], sources: &Sources, problems: &mut Vec<Problem>) -> Option<Node> {
     let built_in = Source::new(&sources.absolute(Path::new("config.toml")), "");

@@ -18,14 +18,16 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::job::{Defaults, Environment, JobId, ModelRef, Problem, Surroundings, Unresolved};
+use crate::job::{
+    Defaults, Environment, JobId, ModelRef, Problem, ScheduleSpec, Surroundings, Unresolved,
+};
 use crate::schedule::{DateRange, Schedule, Zone, Zones};
 use providers::{Directory, JobModels};
 
 pub use auth::{ApiKey, Auth, AuthProfile};
 pub use diagnostics::{Diagnostics, Thresholds};
 pub use jobs::{JobSet, load_jobs};
-pub use load::load;
+pub use load::{load, state_dir};
 pub use providers::{Api, ModelConfig, Price, ProviderConfig};
 pub use sources::Sources;
 
@@ -157,6 +159,11 @@ impl Config {
 
     /// The schedule of a definition that was stored, if it can still be understood.
     pub fn stored_schedule(&self, id: &JobId, definition: &str) -> Option<Schedule> {
+        self.stored_spec(id, definition).map(|spec| spec.schedule)
+    }
+
+    /// The same with the zone in which its times are shown.
+    pub fn stored_spec(&self, id: &JobId, definition: &str) -> Option<ScheduleSpec> {
         self.with_surroundings(|around| crate::job::stored_schedule(id, definition, around))
     }
 

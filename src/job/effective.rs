@@ -18,8 +18,8 @@ pub(super) fn definition(node: &Node, read: &Read) -> Value {
             table.insert(key.to_owned(), value);
         }
     };
-    if let Some((spec, zone)) = &read.schedule {
-        put("schedule", "timezone", zone.name().into());
+    if let Some(spec) = &read.schedule {
+        put("schedule", "timezone", spec.zone.name().into());
         // The dates themselves: another content of a calendar is another definition.
         let excluded = spec.schedule.excluded().map(|range| range.to_string());
         put("schedule", "exclude", excluded.collect());

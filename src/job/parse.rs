@@ -14,10 +14,12 @@ use super::read_retry;
 use super::read_schedule;
 use super::secret::{Environment, SecretSource};
 use super::source::Source;
-use super::spec::{AgentSpec, EnvSpec, JobSpec, Limits, ModelRef, RetrySpec, RunTimeout};
+use super::spec::{
+    AgentSpec, EnvSpec, JobSpec, Limits, ModelRef, RetrySpec, RunTimeout, ScheduleSpec,
+};
 use super::table::JOB;
 use super::tree::{self, Item, Node};
-use crate::schedule::{DateRange, Schedule, Zone, Zones};
+use crate::schedule::{DateRange, Zone, Zones};
 
 /// What a job's words refer to: the configuration, as far as a job has to know it.
 #[derive(Clone, Copy)]
@@ -150,7 +152,7 @@ pub fn stored_schedule(
     id: &JobId,
     definition: &str,
     around: &Surroundings<'_>,
-) -> Option<Schedule> {
+) -> Option<ScheduleSpec> {
     let definition: serde_json::Value = serde_json::from_str(definition).ok()?;
     let table = serde_json::json!({ "schedule": definition.get("schedule")? });
     let text = toml::to_string(&table).ok()?;
@@ -158,8 +160,8 @@ pub fn stored_schedule(
     let mut problems = Vec::new();
     let node = tree::parse(&source, &mut problems);
     let mut reader = Reader { node: &node, around, part: Part::Job, seed: id.as_str(), problems };
-    let (spec, _) = read_schedule::schedule(&mut reader)?;
-    (!reader.problems.iter().any(Problem::is_error)).then_some(spec.schedule)
+    let spec = read_schedule::schedule(&mut reader)?;
+    (!reader.problems.iter().any(Problem::is_error)).then_some(spec)
 }
 
 /// Checks keys and types. What a syntax error left on its own line is not judged twice.
@@ -181,7 +183,7 @@ fn job_spec(id: &JobId, file: &Path, merged: &Node, read: Read) -> JobSpec {
         labels: merged.text_map("labels"),
         enabled: merged.bool("enabled").unwrap_or(true),
         lane: merged.text("lane").map(str::to_owned),
-        schedule: read.schedule.map(|(schedule, _)| schedule),
+        schedule: read.schedule,
         agent: read.agent,
         env: read.env,
         limits: read.limits,
@@ -193,7 +195,7 @@ fn job_spec(id: &JobId, file: &Path, merged: &Node, read: Read) -> JobSpec {
 
 /// The parts that need more than a look at one value.
 pub(super) struct Read {
-    pub(super) schedule: Option<(super::spec::ScheduleSpec, Zone)>,
+    pub(super) schedule: Option<ScheduleSpec>,
     pub(super) agent: AgentSpec,
     pub(super) env: EnvSpec,
     pub(super) limits: Limits,

@@ -1,5 +1,7 @@
 //! `[schedule]`: when a job is due.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::keys::did_you_mean;
@@ -8,14 +10,14 @@ use super::problem::Problem;
 use super::spec::{Catchup, Overlap, ScheduleSpec};
 use super::tree::{Item, Node};
 use crate::schedule::{
-    AtError, CRON_TEXTS_MAX, CronError, CronExpr, DateRange, Fold, Gap, Schedule, Zone, parse_at,
-    parse_end, parse_start,
+    AtError, CRON_TEXTS_MAX, CronError, CronExpr, DateRange, Fold, Gap, Schedule, Zone, is_in_gap,
+    parse_at, parse_end, parse_start,
 };
 
 const FORMS: [&str; 3] = ["cron", "every", "at"];
 
-/// The schedule and the zone it is in; `None` when there is none or it is refused.
-pub(super) fn schedule(reader: &mut Reader<'_>) -> Option<(ScheduleSpec, Zone)> {
+/// The schedule; `None` when there is none or it is refused.
+pub(super) fn schedule(reader: &mut Reader<'_>) -> Option<ScheduleSpec> {
     let table = reader.node.get("schedule")?;
     if matches!(table.item, Item::Refused) {
         return None;
@@ -31,14 +33,14 @@ pub(super) fn schedule(reader: &mut Reader<'_>) -> Option<(ScheduleSpec, Zone)> 
     let schedule = schedule.excluding(judged_in, exclude?);
     let schedule = bounded(reader, table, form, schedule, bounds?)?;
     let schedule = jittered(reader, table, schedule)?;
-    let spec = ScheduleSpec {
+    Some(ScheduleSpec {
         schedule,
+        zone: zone?,
         text,
         catchup: word(table, "catchup").unwrap_or(Catchup::Latest),
         catchup_window: table.duration("catchup_window"),
         overlap: word(table, "overlap").unwrap_or(Overlap::Skip),
-    };
-    Some((spec, zone?))
+    })
 }
 
 fn zone(reader: &mut Reader<'_>, table: &Node) -> Option<Zone> {
@@ -100,12 +102,35 @@ fn rule(
         return cron(reader, table, place, zone);
     }
     let text = place.as_text()?;
+    without_effect(reader, table, form);
     if form == "every" {
         let schedule = Schedule::every(table.duration("every")?, start_at);
         return Some((kept(reader, place, form, schedule)?, format!("every {}", text.trim())));
     }
     let at = kept(reader, place, form, parse_at(text, zone))?;
+    if is_in_gap(text, zone) {
+        let due = at.to_zoned_datetime(zone.rules().clone());
+        let due = due.strftime("%Y-%m-%dT%H:%M:%S%:z");
+        let zone = zone.name();
+        let message = format!(
+            "`{text}` does not exist in {zone}: the clock jumps over it; it is due at {due}"
+        );
+        reader.problems.push(place.error("schedule.at", message).as_warning());
+    }
     Some((Schedule::at(at), format!("at {}", text.trim())))
+}
+
+/// What is said about local times beside a form that follows none. A default may say it for all.
+fn without_effect(reader: &mut Reader<'_>, table: &Node, form: &str) {
+    let Some(own) = table.entry(form) else { return };
+    for key in ["dst_gap", "dst_overlap"] {
+        let beside = table.entry(key).filter(|it| Arc::ptr_eq(&it.key_source, &own.key_source));
+        if beside.is_some() {
+            let message =
+                format!("`{key}` has no effect beside `{form}`: only `cron` names local times");
+            reader.warn(&format!("schedule.{key}"), message);
+        }
+    }
 }
 
 /// One text or several. Each is checked, whatever is wrong with the others.
@@ -127,7 +152,12 @@ fn cron(
     }
     let read = places.iter().map(|place| cron_text(reader, place)).collect::<Vec<_>>();
     let exprs = read.into_iter().collect::<Option<Vec<_>>>()?;
-    let text = exprs.iter().map(CronExpr::as_str).collect::<Vec<_>>().join(" | ");
+    let texts: Vec<_> = exprs.iter().map(CronExpr::as_str).collect();
+    for (n, place) in places.iter().enumerate().filter(|(n, _)| texts[..*n].contains(&texts[*n])) {
+        let message = format!("`{}` is in the list twice", texts[n]);
+        reader.problems.push(place.error("schedule.cron", message).as_warning());
+    }
+    let text = texts.join(" | ");
     let gap = word(table, "dst_gap").unwrap_or(Gap::Shift);
     let fold = word(table, "dst_overlap").unwrap_or(Fold::Once);
     Some((Schedule::crons(exprs, zone.clone(), gap, fold), text))
@@ -174,7 +204,11 @@ fn bound(
 ) -> Result<Option<Timestamp>, Reported> {
     let Some(place) = table.get(key) else { return Ok(None) };
     let text = place.as_text().ok_or(Reported)?;
-    kept(reader, place, key, parse(text)).map(Some).ok_or(Reported)
+    parse(text).map(Some).map_err(|error| {
+        let message = format!("`{key}`: {error}");
+        reader.problems.push(place.error(&format!("schedule.{key}"), message));
+        Reported
+    })
 }
 
 /// The dates of `exclude`, calendars resolved; `None` if one of its items is refused.

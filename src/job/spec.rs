@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::id::JobId;
 use super::secret::SecretSource;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Zone};
 
 /// A job that can be run: every name in it resolves, every value is in range.
 #[derive(Debug, Clone)]
@@ -55,6 +55,8 @@ impl JobSpec {
 pub struct ScheduleSpec {
     /// The compiled schedule.
     pub schedule: Schedule,
+    /// The zone in which its times are written and shown, also those of `every` and `at`.
+    pub zone: Zone,
     /// As it was written: the cron text, `every 6h`, `at …`.
     pub text: String,
     /// What to do with misfires.

@@ -24,6 +24,12 @@ pub enum AtError {
         /// What was written.
         text: String,
     },
+    /// No place on earth is so far from Greenwich.
+    #[error("`{text}` has an offset beyond 23:59")]
+    FarOffset {
+        /// What was written.
+        text: String,
+    },
     /// A zone in brackets would contradict the zone beside it.
     #[error("`{text}` carries a zone in brackets (write it as `timezone`)")]
     Bracketed {
@@ -58,12 +64,27 @@ pub fn parse_at(text: &str, zone: &Zone) -> Result<Timestamp, AtError> {
     if !rest.starts_with(['T', 't', ' ']) {
         return Err(malformed(None));
     }
+    if let Some((_, offset)) = rest.split_once(['+', '-'])
+        && offset.get(..2).and_then(|hours| hours.parse::<u8>().ok()).is_some_and(|it| it > 23)
+    {
+        return Err(AtError::FarOffset { text: shown });
+    }
     let instant = if rest.contains(['Z', 'z', '+', '-']) {
         text.parse::<Timestamp>()
     } else {
         text.parse::<DateTime>().and_then(|local| first_instant(zone, local))
     };
     instant.map(to_millis).map_err(|source| malformed(Some(source)))
+}
+
+/// Whether a text that [`parse_at`] reads is a local time that a clock change of `zone` jumps over.
+pub fn is_in_gap(text: &str, zone: &Zone) -> bool {
+    let text = text.trim();
+    let is_local =
+        text.get("2027-01-01".len()..).is_some_and(|rest| !rest.contains(['Z', 'z', '+', '-']));
+    let local = text.parse::<DateTime>().ok().filter(|_| is_local);
+    let offset = local.map(|local| zone.rules().to_ambiguous_timestamp(local).offset());
+    matches!(offset, Some(AmbiguousOffset::Gap { .. }))
 }
 
 /// Reads the first instant of a schedule: as [`parse_at`], or a date, which stands for its first
@@ -164,6 +185,22 @@ mod tests {
     }
 
     #[test]
+    fn local_times_that_do_not_exist_are_found() {
+        let zone = Zones::open(ZoneChoice::Bundled).unwrap().get("Europe/Berlin").unwrap();
+        for (text, expected) in [
+            ("2027-03-28T02:30", true),
+            (" 2027-03-28 02:00:00 ", true),
+            ("2027-03-28T03:00", false),
+            ("2027-03-28T02:30Z", false),
+            ("2027-03-28T02:30+01:00", false),
+            ("2027-10-31T02:30", false),
+            ("soon", false),
+        ] {
+            assert_eq!(is_in_gap(text, &zone), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_not_an_instant_is_refused() {
         for (text, part) in [
             ("", "is not a date and time"),
@@ -173,7 +210,9 @@ mod tests {
             ("2027-01-01T25:00", "is not a date and time"),
             ("2027-01-01X09:00", "is not a date and time"),
             ("2027-01-01T09:00 5", "is not a date and time"),
-            ("2027-01-01T09:00+99:00", "is not a date and time"),
+            ("2027-01-01T09:00+99:00", "has an offset beyond 23:59"),
+            ("2027-01-01T09:00-24:00", "has an offset beyond 23:59"),
+            ("2027-01-01T09:00+2530", "has an offset beyond 23:59"),
             ("2027-01-01", "has no time of day"),
             ("2027-01-01T09:00[Europe/Berlin]", "carries a zone in brackets"),
             ("2027-01-01T09:00:00.000000000000000000000000000Z", "is not a date and time"),

@@ -33,8 +33,10 @@ impl DayRule {
         if rule.is_some() {
             return Ok(rule);
         }
-        let message =
-            format!("{form} is not supported yet in the {} field as `{text}`", unit.name());
+        let message = match out_of_range(unit, &text) {
+            Some(what) => format!("{form} in the {} field as `{text}`: {what}", unit.name()),
+            None => format!("{form} is not supported yet in the {} field as `{text}`", unit.name()),
+        };
         let help = match unit {
             Unit::DayOfMonth => "known: `L`, `L-1` to `L-30`, `1W` to `31W`, `LW`",
             Unit::DayOfWeek => "known: `5L` or `FRIL` (the last Friday), `5#1` or `FRI#1` to `#5`",
@@ -133,6 +135,34 @@ fn of_week(text: &str) -> Option<DayRule> {
     weekday(text.strip_suffix('L')?).map(DayRule::Last)
 }
 
+/// What of an item in its own field lies beyond what there is.
+fn out_of_range(unit: Unit, text: &str) -> Option<String> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    match unit {
+        Unit::DayOfMonth => {
+            if let Some(before) = text.strip_prefix("L-").filter(|it| is_number(it)) {
+                return Some(format!(
+                    "{before} is out of range, a month has 1 to 30 days before its last"
+                ));
+            }
+            let day = text.strip_suffix('W').filter(|it| is_number(it))?;
+            Some(format!("{day} is out of range, a day of a month is 1 to 31"))
+        }
+        Unit::DayOfWeek => {
+            let (day, n) = text.split_once('#').or_else(|| Some((text.strip_suffix('L')?, "1")))?;
+            if weekday(day).is_none() && is_number(day) {
+                return Some(format!("{day} is out of range, a weekday is 0 to 7, or SUN to SAT"));
+            }
+            if day.contains(['-', ',', '*', '/']) {
+                return Some(format!("`{day}` is not one weekday, and it takes just one"));
+            }
+            let is_far = weekday(day).is_some() && is_number(n) && number(n, 1, 5).is_none();
+            is_far.then(|| format!("{n} is out of range, a weekday comes 1 to 5 times a month"))
+        }
+        Unit::Second | Unit::Minute | Unit::Hour | Unit::Month => None,
+    }
+}
+
 fn weekday(text: &str) -> Option<i8> {
     match WEEKDAYS.iter().position(|name| *name == text) {
         Some(index) => i8::try_from(index).ok(),
@@ -151,6 +181,22 @@ mod tests {
     use jiff::ToSpan as _;
 
     use super::*;
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        for (unit, text, words) in [
+            (Unit::DayOfMonth, "32W", "32 is out of range, a day of a month is 1 to 31"),
+            (Unit::DayOfMonth, "L-31", "31 is out of range, a month has 1 to 30 days"),
+            (Unit::DayOfWeek, "FRI#6", "6 is out of range, a weekday comes 1 to 5 times a month"),
+            (Unit::DayOfWeek, "8#2", "8 is out of range, a weekday is 0 to 7"),
+            (Unit::DayOfWeek, "9L", "9 is out of range, a weekday is 0 to 7"),
+            (Unit::DayOfWeek, "MON-FRI#2", "`MON-FRI` is not one weekday"),
+        ] {
+            let message = rule(unit, text).expect_err(text);
+            assert!(message.contains(words), "{text}: {message}");
+            assert!(!message.contains("not supported yet"), "{text}: {message}");
+        }
+    }
 
     fn rule(unit: Unit, text: &str) -> Result<Option<DayRule>, String> {
         DayRule::parse(unit, Piece { text, column: 1 }).map_err(|error| error.message)
@@ -200,7 +246,8 @@ mod tests {
         ] {
             let message = rule(unit, text).expect_err(text);
             assert!(message.starts_with(form), "{text}: {message}");
-            assert!(message.contains("not supported yet"), "{text}: {message}");
+            let out_of_range = message.contains("out of range");
+            assert_ne!(message.contains("not supported yet"), out_of_range, "{text}: {message}");
         }
     }
 

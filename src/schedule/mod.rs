@@ -33,7 +33,7 @@ mod unit;
 mod zone;
 mod zones;
 
-pub use at::{AtError, parse_at, parse_end, parse_start};
+pub use at::{AtError, is_in_gap, parse_at, parse_end, parse_start};
 pub use dates::{DateRange, DateRangeError};
 pub use due::{DstNote, Due};
 pub use every::EveryError;

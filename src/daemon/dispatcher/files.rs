@@ -259,7 +259,7 @@ fn row_of(spec: &JobSpec) -> JobRow {
             effective: spec.effective.to_string(),
             timing: spec.timing(),
             schedule: when.map(|it| it.text.clone()),
-            timezone: when.and_then(|it| Some(it.schedule.zone()?.name().to_owned())),
+            timezone: when.map(|it| it.zone.name().to_owned()),
             one_shot: once.map(|due| due.at),
         }),
     }
