@@ -91,7 +91,10 @@ impl Track {
         let failures = self.memory.account.counted_failures;
         (failures >= self.rules.retry.pause_after).then(|| Pause {
             cause: PauseCause::Failures,
-            words: format!("{failures} slots in a row have failed, the last one with {kind}"),
+            words: match failures {
+                1 => format!("its slot has failed: {kind}"),
+                _ => format!("{failures} slots in a row have failed, the last one with {kind}"),
+            },
             until: None,
         })
     }
