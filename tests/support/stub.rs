@@ -1,18 +1,16 @@
 //! A model server that does to each connection what a test says, byte for byte.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 
 /// How long a connection is held open at most.
 const HELD_MAX: Duration = Duration::from_mins(1);
-
-/// How often a held connection is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What is done on a connection once its request has been read. At the end it is closed.
 pub enum Act {
@@ -22,6 +20,12 @@ pub enum Act {
     Wait(Duration),
     /// Send nothing until the client goes away.
     Hold,
+    /// Send this again and again, with a pause after each, until the client goes away.
+    Repeat(String, Duration),
+    /// Drop the connection with a reset. Nothing may follow.
+    Reset,
+    /// Refuse every later connection.
+    CloseDoor,
 }
 
 /// The server. Dropping it closes its door.
@@ -44,7 +48,12 @@ impl Stub {
     /// A server that plays `play(n)` for its `n`th request, the first being 0. `play` is called
     /// when the request has been read.
     pub fn new(play: impl Fn(usize) -> Vec<Act> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::at(Ipv4Addr::LOCALHOST, play)
+    }
+
+    /// The same at another address of the loopback interface.
+    pub fn at(address: Ipv4Addr, play: impl Fn(usize) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((address, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared::default());
         let (play, door): (Arc<Play>, _) = (Arc::new(play), Arc::clone(&shared));
@@ -84,6 +93,11 @@ impl Stub {
     pub fn clients_gone(&self) -> usize {
         self.shared.clients_gone.load(Ordering::SeqCst)
     }
+
+    /// Refuses every later connection; returns when it does.
+    pub fn close_door(&self) {
+        self.shared.close_door(self.address);
+    }
 }
 
 impl Drop for Stub {
@@ -107,6 +121,16 @@ impl Shared {
                 Act::Say(text) => stream.write_all(text.as_bytes()).is_ok(),
                 Act::Wait(length) => stays(&mut stream, length),
                 Act::Hold => stays(&mut stream, HELD_MAX),
+                Act::Repeat(text, pause) => repeat(&mut stream, &text, pause),
+                Act::Reset => {
+                    let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+                    setsockopt(&stream, sockopt::Linger, &at_once).unwrap();
+                    return;
+                }
+                Act::CloseDoor => {
+                    self.close_door(stream.local_addr().unwrap());
+                    true
+                }
             };
             if !is_there {
                 self.clients_gone.fetch_add(1, Ordering::SeqCst);
@@ -115,13 +139,32 @@ impl Shared {
         }
         drop(stream.shutdown(Shutdown::Both));
     }
+
+    fn close_door(&self, address: SocketAddr) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        super::until("the door is closed", || TcpStream::connect(address).is_err());
+    }
+}
+
+/// Whether the client stays while it is told the same over and over.
+fn repeat(stream: &mut TcpStream, text: &str, pause: Duration) -> bool {
+    let times = HELD_MAX.as_millis() / pause.as_millis();
+    (0..times).all(|_| {
+        std::thread::sleep(pause);
+        stream.write_all(text.as_bytes()).is_ok()
+    })
 }
 
 /// Whether the client stays for `length`.
 fn stays(stream: &mut TcpStream, length: Duration) -> bool {
-    stream.set_read_timeout(Some(LOOK_EVERY)).unwrap();
-    let looks = length.as_millis() / LOOK_EVERY.as_millis();
-    for _ in 0..looks {
+    let end = Instant::now() + length;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        // It returns at once when the client goes away.
+        stream.set_read_timeout(Some(left)).unwrap();
         match stream.read(&mut [0; 64]) {
             Ok(0) => return false,
             Ok(_) => {}
@@ -129,7 +172,6 @@ fn stays(stream: &mut TcpStream, length: Duration) -> bool {
             Err(_) => return false,
         }
     }
-    true
 }
 
 /// Head and body of a request; `None` for a client that goes away before.
