@@ -6,32 +6,13 @@ mod support;
 use std::fs;
 
 use serde_json::json;
-use support::scripts::{FINE, PLAIN};
+use support::scripts::{BERLIN, FINE, PLAIN, due};
 use support::{House, Said};
-
-const CONFIG: &str = r#"
-timezone = "Europe/Berlin"
-timezone_database = "bundled"
-
-[lanes]
-warehouse = 1
-
-[agents.defaults]
-model = "local/m"
-
-[models.providers.local]
-api = "script"
-script = "model.toml"
-"#;
 
 const FROM: [&str; 3] = ["plan", "--from", "2027-03-26"];
 
-fn due(top: &str, schedule: &str) -> String {
-    format!("{top}\n[schedule]\n{schedule}\n{PLAIN}")
-}
-
 fn house() -> House {
-    let house = House::new(CONFIG);
+    let house = House::new(BERLIN);
     house.write("model.toml", FINE);
     for id in ["night-a", "night-b", "night-c"] {
         house.job(id, &due("lane = \"warehouse\"", "cron = \"30 2 * * *\""));
@@ -191,7 +172,7 @@ fn programs_get_keys_times_collisions_and_lanes() {
 
 #[test]
 fn another_interval_begins_a_grid_of_its_own_and_another_prompt_does_not() {
-    let house = House::new(CONFIG);
+    let house = House::new(BERLIN);
     house.write("model.toml", FINE);
     house.job("grid", &due("", "every = \"8h\""));
     assert_eq!(house.serve().stop().code, Some(0));

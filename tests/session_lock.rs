@@ -21,8 +21,9 @@ use punctual::store::{Definition, JobRow, NewRun, Owner, RunRecord, Store};
 use punctual::turn::Variables;
 use serde_json::json;
 
-/// Whose lock the holder below takes.
+/// The transcript that the other process takes, and the test that does so.
 const HOLD: &str = "PUNCTUAL_TEST_HOLD";
+const TAKES: &str = "one_process_takes_it_and_gives_it_back";
 
 /// How long anything may take that is only waited for.
 const LONG: Duration = Duration::from_secs(30);
@@ -38,7 +39,7 @@ impl Holder {
     #[expect(clippy::disallowed_methods, reason = "the holder is a process of this test's own")]
     fn of(transcript: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "holder", "--nocapture"])
+            .args(["--exact", TAKES, "--nocapture"])
             .env(HOLD, transcript)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -72,16 +73,20 @@ impl Drop for Holder {
     }
 }
 
+/// Started again by [`Holder`] it takes the transcript that it is given, and keeps it.
 #[test]
-#[ignore = "the other process of the tests here; by itself it has nothing to hold"]
-fn holder() {
-    let Some(transcript) = std::env::var_os(HOLD) else { return };
-    let since = SystemClock.wall();
-    let Taken::Ours(_lock) = SessionLock::try_take(Path::new(&transcript), since).unwrap() else {
-        panic!("somebody has it");
-    };
-    println!("holds");
-    std::thread::sleep(2 * LONG);
+fn one_process_takes_it_and_gives_it_back() {
+    let given = std::env::var_os(HOLD).map(PathBuf::from);
+    let dir = tempfile::tempdir().unwrap();
+    let transcript = given.clone().unwrap_or_else(|| dir.path().join("s.jsonl"));
+    let take = || SessionLock::try_take(&transcript, SystemClock.wall()).unwrap();
+    let Taken::Ours(lock) = take() else { panic!("somebody has it") };
+    if given.is_some() {
+        println!("holds");
+        std::thread::sleep(2 * LONG);
+    }
+    drop(lock);
+    assert!(matches!(take(), Taken::Ours(_)), "it was given back");
 }
 
 /// What waiting for `within` comes to.

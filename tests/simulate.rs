@@ -6,33 +6,13 @@ mod support;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use support::scripts::{FINE, PLAIN};
+use support::scripts::{BERLIN, FINE, due};
 use support::{House, Said};
-
-const CONFIG: &str = r#"
-timezone = "Europe/Berlin"
-timezone_database = "bundled"
-
-[lanes]
-warehouse = 1
-
-[agents.defaults]
-model = "local/m"
-
-[models.providers.local]
-api = "script"
-script = "model.toml"
-"#;
-
-/// A job with a schedule and keys before it.
-fn due(top: &str, schedule: &str) -> String {
-    format!("{top}\n[schedule]\n{schedule}\n{PLAIN}")
-}
 
 /// Two jobs at half past two in one lane, a longer one beside them that may wait once, a grid, one
 /// that is disabled and one whose file is broken.
 fn house() -> House {
-    let house = House::new(CONFIG);
+    let house = House::new(BERLIN);
     house.write("model.toml", FINE);
     for id in ["night-a", "night-b"] {
         house.job(id, &due("lane = \"warehouse\"", "cron = \"30 2 * * *\""));
@@ -60,7 +40,7 @@ fn the_nights_in_which_the_clocks_change_read_well() {
 
 #[test]
 fn what_the_schedule_moves_or_leaves_out_has_its_line() {
-    let house = House::new(CONFIG);
+    let house = House::new(BERLIN);
     house.write("model.toml", FINE);
     let keys =
         "cron = \"30 2 * * *\"\njitter = \"1h\"\ndst_gap = \"skip\"\nexclude = [\"2027-03-27\"]";
@@ -152,7 +132,7 @@ fn it_takes_lengths_and_grids_from_the_ledger_and_leaves_it_as_it_was() {
 
 #[test]
 fn more_than_anybody_reads_is_cut_and_that_is_said() {
-    let house = House::new(CONFIG);
+    let house = House::new(BERLIN);
     house.write("model.toml", FINE);
     house.job("second", &due("", "every = \"1s\"\noverlap = \"allow_all\""));
     let span = ["simulate", "--from", "2027-01-01T00:00Z", "--to", "2027-01-03", "--takes", "0s"];

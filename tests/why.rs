@@ -8,23 +8,11 @@ mod support;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
-use support::scripts::{EVERY_SECOND, MANY, PLAIN};
+use support::scripts::{BERLIN, EVERY_SECOND, MANY, PLAIN};
 use support::{House, until};
 
-const CONFIG: &str = r#"
-timezone = "Europe/Berlin"
-timezone_database = "bundled"
-
-[agents.defaults]
-model = "local/m"
-
-[models.providers.local]
-api = "script"
-script = "model.toml"
-"#;
-
 fn house(jobs: &[(&str, &str)]) -> House {
-    let house = House::new(CONFIG);
+    let house = House::new(BERLIN);
     house.write("model.toml", MANY);
     for (id, text) in jobs {
         house.job(id, text);

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
 use serde::Serialize;
 
 use super::error::StoreError;
+use super::read_slot::{SLOT_COLUMNS, slot_from};
 use super::record::{
     AttemptRecord, CleanupRecord, RunRecord, StepRecord, ToolsRecord, UsageRecord,
 };
@@ -229,45 +230,20 @@ impl Reader {
 
     /// Slots, newest first.
     pub fn slots(&self, filter: &SlotFilter) -> Result<Vec<SlotSummary>, StoreError> {
-        Ok(self
-            .0
-            .prepare(
-                "SELECT job, due_at, due_until, slots, decision, reason, run_id, decided_at, late_ms
-                 FROM slots
-                 WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR due_until >= ?2)
-                 ORDER BY due_at DESC, job LIMIT ?3",
-            )?
-            .query_map(params![filter.job, filter.since.map(instant::text), filter.limit], |row| {
-                Ok(SlotSummary {
-                    job: row.get(0)?,
-                    due_at: row.get(1)?,
-                    due_until: row.get(2)?,
-                    slots: row.get(3)?,
-                    decision: row.get(4)?,
-                    reason: row.get(5)?,
-                    run_id: row.get(6)?,
-                    decided_at: row.get(7)?,
-                    late_ms: row.get(8)?,
-                })
-            })?
-            .collect::<Result<_, _>>()?)
+        let sql = format!(
+            "SELECT {SLOT_COLUMNS} FROM slots
+             WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR due_until >= ?2)
+             ORDER BY due_at DESC, job LIMIT ?3"
+        );
+        let which = params![filter.job, filter.since.map(instant::text), filter.limit];
+        Ok(self.0.prepare(&sql)?.query_map(which, slot_from)?.collect::<Result<_, _>>()?)
     }
 
     /// What is known of one instant that has passed.
     pub fn past_slot(&self, job: &str, due_at: Timestamp) -> Result<PastSlot, StoreError> {
+        let slot = self.slot_at(job, due_at)?;
+        let (decision, reason) = slot.map(|it| (it.decision, it.reason)).unzip();
         let due_at = instant::text(due_at);
-        // Rows do not overlap, so only the last one that begins by then can hold it.
-        let row: Option<(String, Option<String>)> = self
-            .0
-            .prepare_cached(
-                "SELECT decision, reason FROM
-                     (SELECT * FROM slots WHERE job = ?1 AND due_at <= ?2
-                      ORDER BY due_at DESC LIMIT 1)
-                 WHERE due_until >= ?2",
-            )?
-            .query_row(params![job, due_at], |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()?;
-        let (decision, reason) = row.unzip();
         Ok(self
             .0
             .prepare_cached(

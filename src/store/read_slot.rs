@@ -82,7 +82,7 @@ const USUAL_AMONG: u32 = 1000;
 /// Rows that begin before an instant and may reach it: they hardly ever overlap.
 const COVERING_AMONG: u32 = 16;
 
-const SLOT_COLUMNS: &str =
+pub(super) const SLOT_COLUMNS: &str =
     "job, due_at, due_until, slots, decision, reason, run_id, decided_at, late_ms";
 
 impl Reader {
@@ -241,7 +241,7 @@ impl Reader {
     }
 }
 
-fn slot_from(row: &Row<'_>) -> rusqlite::Result<SlotSummary> {
+pub(super) fn slot_from(row: &Row<'_>) -> rusqlite::Result<SlotSummary> {
     Ok(SlotSummary {
         job: row.get("job")?,
         due_at: row.get("due_at")?,

@@ -3,12 +3,34 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+/// A configuration that means the same on every machine: its zone and its zone database are said.
+/// `warehouse` is a lane for one run.
+pub const BERLIN: &str = r#"
+timezone = "Europe/Berlin"
+timezone_database = "bundled"
+
+[lanes]
+warehouse = 1
+
+[agents.defaults]
+model = "local/m"
+
+[models.providers.local]
+api = "script"
+script = "model.toml"
+"#;
+
 /// Every second, without tools.
 pub const EVERY_SECOND: &str =
     "[schedule]\ncron = \"* * * * * *\"\n[agent]\nprompt = \"go\"\ntools = []\n";
 
 /// A job without tools.
 pub const PLAIN: &str = "[agent]\nprompt = \"go\"\ntools = []\n";
+
+/// A job with a schedule. `top` are keys of the job.
+pub fn due(top: &str, schedule: &str) -> String {
+    format!("{top}\n[schedule]\n{schedule}\n{PLAIN}")
+}
 
 /// A job whose only tool is `exec`, without a bound on what it runs. `top` are keys of the job.
 pub fn by_hand(prompt: &str, top: &str, limits: &str) -> String {

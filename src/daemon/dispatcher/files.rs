@@ -97,8 +97,9 @@ impl Dispatcher {
         });
         let rows: Vec<_> =
             changed.chain(broken.map(|(name, problems)| broken_row(name, problems))).collect();
-        let is_there =
-            |name: &str| invalid.contains_key(name) || jobs.keys().any(|id| id.as_str() == name);
+        let is_there = |name: &str| {
+            invalid.contains_key(name) || name.parse().is_ok_and(|id: JobId| jobs.contains_key(&id))
+        };
         let known = self.planner.ids().map(JobId::as_str);
         let known = known.chain(self.invalid.keys().map(String::as_str));
         let mut gone: Vec<_> = known.filter(|name| !is_there(name)).map(str::to_owned).collect();
@@ -114,7 +115,7 @@ impl Dispatcher {
     /// What was due by schedules that hold no more from now on.
     fn close_what_ends(&mut self, files: &Files, at: Timestamp) -> Vec<Command> {
         let is_other = |spec: &&JobSpec| {
-            self.jobs.get(&spec.id).is_some_and(|old| old.timing() != spec.timing())
+            self.jobs.get(&spec.id).is_some_and(|old| is_due_otherwise(old, spec))
         };
         let mut ending: Vec<_> = files.gone.iter().filter_map(|name| name.parse().ok()).collect();
         ending.extend(files.jobs.jobs.values().filter(is_other).map(|spec| spec.id.clone()));
@@ -166,7 +167,7 @@ impl Dispatcher {
             let rules = Rules::of(&spec, memory.anchor);
             let old = self.jobs.insert(id.clone(), Arc::clone(&spec));
             if let Some(old) = old {
-                let is_other = old.timing() != spec.timing();
+                let is_other = is_due_otherwise(&old, &spec);
                 let begins = is_other.then_some(memory.memory.decided_until);
                 acts.extend(self.planner.replace(&id, rules, begins, wall));
                 told.changed.push(id.to_string());
@@ -229,6 +230,12 @@ impl Dispatcher {
         let answers = std::mem::take(&mut self.reading.answers);
         answers.into_iter().map(|answer| answered(answer, reply.clone())).collect()
     }
+}
+
+/// Whether another version of a job is due at other times. Most are the same version, which is
+/// cheap to see.
+fn is_due_otherwise(old: &JobSpec, new: &JobSpec) -> bool {
+    old.definition_hash != new.definition_hash && old.timing() != new.timing()
 }
 
 fn zones_of(config: &Config) -> String {
