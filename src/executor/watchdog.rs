@@ -6,6 +6,7 @@
 //! request ends that request only: after [`Watchdog::rest`] the run may go on with another.
 
 mod session;
+mod tripped;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -15,10 +16,11 @@ use tokio::time::Instant;
 
 use super::next_attempt::TimeLeft;
 use crate::clock::{Clock, Deadline};
-use crate::run::{CancelReason, ErrorKind, Failure, Limit, Phase};
+use crate::run::{CancelReason, Phase};
 
+use session::Pulse;
 pub use session::{Activity, Asked};
-use session::{Pulse, held_too_long};
+pub use tripped::Tripped;
 
 /// The limits of a run, as configured; `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,27 +62,6 @@ pub enum Stage {
     },
     /// The work is over and being tidied up after.
     Ending,
-}
-
-/// What cut a run, or one request of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tripped {
-    /// Its deadline.
-    Deadline(Duration),
-    /// The idle window of the model request.
-    Idle(Duration),
-    /// The limit for the first token.
-    FirstToken(Duration),
-    /// The provider's limit for the response head.
-    Provider(Duration),
-    /// Nothing was executed in time.
-    PreExecution(Duration),
-    /// No lane in time.
-    Lane(Duration),
-    /// It has held its session's lock for too long.
-    SessionHeld(Duration),
-    /// Somebody ended it.
-    Cancelled(CancelReason),
 }
 
 /// The limits of one run, and whether one of them has been reached.
@@ -330,72 +311,11 @@ impl State {
     }
 }
 
-impl Tripped {
-    /// The value of a limit that bounds one request; `None` for what ends the whole run.
-    pub(super) fn of_request(self) -> Option<Duration> {
-        match self {
-            Self::Idle(limit) | Self::FirstToken(limit) | Self::Provider(limit) => Some(limit),
-            Self::Deadline(_)
-            | Self::PreExecution(_)
-            | Self::Lane(_)
-            | Self::SessionHeld(_)
-            | Self::Cancelled(_) => None,
-        }
-    }
-
-    /// The failure that is stored for it, with the limit, its value and the last phase.
-    pub fn failure(self, phase: Option<Phase>) -> Failure {
-        let failure = match self {
-            Self::Cancelled(reason) => reason.failure(),
-            Self::Deadline(limit) => Failure::new(
-                ErrorKind::Deadline,
-                format!("the run reached its time limit of {}", humantime::format_duration(limit)),
-            )
-            .by_limit(Limit::Deadline, Some(limit)),
-            Self::Idle(limit) => Failure::new(
-                ErrorKind::IdleTimeout,
-                format!("no model output for {}", humantime::format_duration(limit)),
-            )
-            .by_limit(Limit::Idle, Some(limit))
-            .retryable(),
-            Self::FirstToken(limit) => Failure::new(
-                ErrorKind::FirstTokenTimeout,
-                format!("no first token within {}", humantime::format_duration(limit)),
-            )
-            .by_limit(Limit::FirstToken, Some(limit))
-            .retryable(),
-            Self::Provider(limit) => Failure::new(
-                ErrorKind::ProviderTimeout,
-                format!(
-                    "the provider sent no response within {}",
-                    humantime::format_duration(limit)
-                ),
-            )
-            .by_limit(Limit::Provider, Some(limit))
-            .retryable(),
-            Self::PreExecution(limit) => Failure::new(
-                ErrorKind::StalledBeforeExecution,
-                format!("no model call within {}", humantime::format_duration(limit)),
-            )
-            .by_limit(Limit::PreExecution, Some(limit)),
-            Self::Lane(limit) => Failure::new(
-                ErrorKind::LaneTimeout,
-                format!("no lane was free within {}", humantime::format_duration(limit)),
-            )
-            .by_limit(Limit::Lane, Some(limit)),
-            Self::SessionHeld(limit) => held_too_long(limit),
-        };
-        match phase {
-            Some(phase) => failure.in_phase(phase),
-            None => failure,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::SystemClock;
+    use crate::run::{ErrorKind, Limit};
 
     fn watchdog(limits: RunLimits) -> Watchdog {
         let watchdog = Watchdog::new(Arc::new(SystemClock), None);

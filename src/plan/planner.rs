@@ -378,3 +378,7 @@ enum Sight {
 #[cfg(test)]
 #[path = "tests/planner.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "tests/anything.rs"]
+mod anything;

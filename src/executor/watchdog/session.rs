@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Stage, State, Tripped, Watchdog};
 use crate::clock::Deadline;
-use crate::run::{CancelReason, ErrorKind, Failure, Limit, Phase};
+use crate::run::{CancelReason, Phase};
 use crate::session::{Beat, Doing};
 
 /// The signs of life of a run.
@@ -137,13 +137,6 @@ impl State {
     }
 }
 
-/// The failure of a run that has held its session's lock for too long.
-pub(super) fn held_too_long(limit: Duration) -> Failure {
-    let words = humantime::format_duration(limit);
-    Failure::new(ErrorKind::Stuck, format!("the run held its session's lock for more than {words}"))
-        .by_limit(Limit::SessionLock, Some(limit))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -151,6 +144,7 @@ mod tests {
     use super::super::RunLimits;
     use super::*;
     use crate::clock::{Clock as _, SystemClock};
+    use crate::run::{ErrorKind, Limit};
 
     const TOOL: Duration = Duration::from_mins(10);
 

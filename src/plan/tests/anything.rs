@@ -1,0 +1,257 @@
+//! Whatever happens to a planner, in any order: no slot is lost and none runs twice.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use proptest::prelude::*;
+
+use super::tests::{EIGHT, at, cron, id};
+use super::*;
+use crate::job::{AfterInterruption, Catchup, Overlap};
+use crate::plan::{Act, PauseChange, Start};
+use crate::run::{ErrorKind, State, Trigger};
+
+/// One thing that happens to a planner.
+#[derive(Debug, Clone)]
+enum Happens {
+    Passes(u64),
+    Sleeps(u64),
+    IsSet(i64),
+    Ends(usize, State),
+    Pauses,
+    Resumes,
+    Restarts(u64),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let states = [
+        State::Succeeded,
+        State::Succeeded,
+        State::Failed,
+        State::TimedOut,
+        State::Cancelled,
+        State::Interrupted,
+    ];
+    prop_oneof![
+        8 => (0..90_000_u64).prop_map(Happens::Passes),
+        1 => (0..8_000_000_u64).prop_map(Happens::Sleeps),
+        1 => (-8_000_000..8_000_000_i64).prop_map(Happens::IsSet),
+        6 => (0..4_usize, proptest::sample::select(states.to_vec()))
+            .prop_map(|(which, state)| Happens::Ends(which, state)),
+        1 => Just(Happens::Pauses),
+        1 => Just(Happens::Resumes),
+        1 => (0..600_000_u64).prop_map(Happens::Restarts),
+    ]
+}
+
+/// What the ledger does with the acts of a planner, in memory.
+struct Ledger {
+    rules: Rules,
+    planner: Planner,
+    wall: Timestamp,
+    since_boot: Duration,
+    rows: BTreeMap<Timestamp, (Timestamp, u64, SlotDecision)>,
+    runs: BTreeMap<(Timestamp, u32), Trigger>,
+    live: Vec<Start>,
+    earliest: Timestamp,
+    decided_until: Timestamp,
+    pause: Option<Pause>,
+}
+
+impl Ledger {
+    fn new(rules: Rules) -> Self {
+        let start = at(EIGHT);
+        let mut planner = Planner::default();
+        planner.adopt(&id("a"), rules.clone(), Memory::since(start), start);
+        Self {
+            rules,
+            planner,
+            wall: start,
+            since_boot: Duration::ZERO,
+            rows: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            live: Vec::new(),
+            earliest: start,
+            decided_until: start,
+            pause: None,
+        }
+    }
+
+    fn look(&mut self) {
+        let acts = self.planner.look(Now { wall: self.wall, since_boot: self.since_boot });
+        self.keep(acts);
+        assert!(self.planner.wake().is_none_or(|wake| wake > self.wall), "it would spin");
+    }
+
+    fn keep(&mut self, acts: Vec<Act>) {
+        for act in acts {
+            match act {
+                Act::Rewind(to) => {
+                    let ahead = self.rewind(to);
+                    let rewound = [(id("a"), (self.decided_until, ahead))].into();
+                    self.planner.rewound(Some(rewound), self.wall);
+                    self.look();
+                }
+                Act::Replace(_) | Act::Release(_) => {}
+                Act::Record(record) => {
+                    if let (Some(first), Some(last)) = (record.rows.first(), record.rows.last()) {
+                        assert!(self.decided_until < first.due_at, "somebody was there before");
+                        self.decided_until = last.due_until;
+                    }
+                    for row in &record.rows {
+                        assert!(row.due_at <= row.due_until && row.due_until <= self.wall);
+                        let row_of = (row.due_until, row.slots, row.decision);
+                        let known = self.rows.insert(row.due_at, row_of);
+                        assert_eq!(known, None, "{} was decided before", row.due_at);
+                    }
+                    for turned in &record.turned {
+                        let row = self.rows.get_mut(&turned.due_at).expect("it was buffered");
+                        assert_eq!(row.2, SlotDecision::Buffered);
+                        row.2 = turned.decision;
+                    }
+                    if let Some(start) = record.start {
+                        let key = (start.chain.due_at, start.chain.attempt);
+                        assert_eq!(
+                            self.runs.insert(key, start.trigger),
+                            None,
+                            "{key:?} runs twice"
+                        );
+                        self.live.push(start);
+                    }
+                    match record.pause {
+                        Some(PauseChange::Held(pause)) => self.pause = Some(pause),
+                        Some(PauseChange::Lifted) => self.pause = None,
+                        None => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// As the store does it.
+    fn rewind(&mut self, now: Timestamp) -> Vec<(Timestamp, Timestamp)> {
+        self.earliest = self.earliest.min(now);
+        if self.decided_until > now {
+            let missed = |row: &(Timestamp, u64, SlotDecision)| row.2 == SlotDecision::Missed;
+            let reaches = |row: &(Timestamp, u64, SlotDecision)| row.0 > now;
+            let first = self.rows.iter().find(|(_, row)| reaches(row) && missed(row));
+            let before = |due: &Timestamp| *due - SignedDuration::from_millis(1);
+            self.decided_until = first.map_or(now, |(due, _)| now.min(before(due)));
+            self.rows.retain(|_, row| !(reaches(row) && missed(row)));
+        }
+        self.ahead(self.decided_until)
+    }
+
+    fn ahead(&self, after: Timestamp) -> Vec<(Timestamp, Timestamp)> {
+        let ahead = self.rows.iter().filter(|(_, row)| row.0 > after);
+        ahead.map(|(due, row)| (*due, row.0)).collect()
+    }
+
+    /// The process dies, and another one begins later with what the ledger holds.
+    fn restart(&mut self, down_ms: u64) {
+        self.wall += Duration::from_millis(down_ms);
+        self.since_boot += Duration::from_millis(down_ms);
+        let ahead = self.rewind(self.wall);
+        let mut memory = Memory::since(self.decided_until);
+        memory.ahead = ahead;
+        memory.pause.clone_from(&self.pause);
+        self.planner = Planner::default();
+        self.planner.adopt(&id("a"), self.rules.clone(), memory, self.wall);
+        let buffered = self.rows.iter().filter(|(_, row)| row.2 == SlotDecision::Buffered);
+        let buffered: Vec<_> = buffered.map(|(due, _)| *due).collect();
+        for start in std::mem::take(&mut self.live) {
+            let end = RunEnd {
+                state: State::Interrupted,
+                kind: Some(ErrorKind::Interrupted),
+                tool_calls: 0,
+                at: self.wall,
+            };
+            let acts = self.planner.ended_before(&id("a"), start.chain, &end, self.wall);
+            self.keep(acts);
+        }
+        for due_at in buffered {
+            let acts = self.planner.rebuffered(&id("a"), due_at, self.wall);
+            self.keep(acts);
+        }
+        self.look();
+    }
+
+    fn happen(&mut self, what: &Happens) {
+        match *what {
+            Happens::Passes(ms) | Happens::Sleeps(ms) => {
+                self.wall += Duration::from_millis(ms);
+                self.since_boot += Duration::from_millis(ms);
+                self.look();
+            }
+            Happens::IsSet(ms) => {
+                self.wall += SignedDuration::from_millis(ms);
+                self.look();
+            }
+            Happens::Ends(which, state) => {
+                if self.live.is_empty() {
+                    return;
+                }
+                let start = self.live.remove(which % self.live.len());
+                let kind = (state != State::Succeeded).then_some(ErrorKind::IncompleteStream);
+                let end = RunEnd { state, kind, tool_calls: 0, at: self.wall };
+                let acts = self.planner.ended(&id("a"), start.id, Some(&end), self.wall);
+                self.keep(acts);
+            }
+            Happens::Pauses => {
+                let words = "so".to_owned();
+                let pause = Pause { cause: PauseCause::Person, words, until: None };
+                let acts = self.planner.pause(&id("a"), pause, self.wall);
+                self.keep(acts);
+            }
+            Happens::Resumes => {
+                self.look();
+                let acts = self.planner.resume(&id("a"), self.wall);
+                self.keep(acts);
+            }
+            Happens::Restarts(down_ms) => self.restart(down_ms),
+        }
+    }
+
+    /// Both promises, on what was kept: rows do not overlap, their counts are right, and every due
+    /// instant that has come lies in one of them.
+    fn check(&self) {
+        let schedule = self.rules.schedule.as_ref().unwrap();
+        let mut last = Timestamp::MIN;
+        for (due, (until, slots, _)) in &self.rows {
+            assert!(*due > last, "{due} lies in the row before");
+            let just_before = *due - SignedDuration::from_millis(1);
+            assert_eq!(*slots, schedule.count_between(just_before, *until), "{due} to {until}");
+            last = *until;
+        }
+        for due in schedule.upcoming(self.earliest).take_while(|due| due.at <= self.wall) {
+            let row = self.rows.range(..=due.at).next_back();
+            assert!(row.is_some_and(|(_, row)| row.0 >= due.at), "{} has no row", due.at);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn nothing_is_lost_or_run_twice_whatever_happens(
+        overlap in proptest::sample::select(Overlap::ALL.to_vec()),
+        catchup in proptest::sample::select(Catchup::ALL.to_vec()),
+        text in proptest::sample::select(vec!["* * * * *", "*/7 * * * *", "30 */2 * * *", "*/20 * * * * *"]),
+        events in proptest::collection::vec(happens(), 1..60),
+    ) {
+        let mut rules = cron(text);
+        (rules.overlap, rules.catchup) = (overlap, catchup);
+        rules.retry.interrupted = AfterInterruption::RepeatOnce;
+        let mut ledger = Ledger::new(rules);
+        for event in &events {
+            ledger.happen(event);
+        }
+        ledger.look();
+        ledger.check();
+    }
+}
