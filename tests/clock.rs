@@ -264,9 +264,7 @@ async fn a_storm_of_overdue_jobs_respects_the_lane_and_holds_up_neither_people_n
 async fn what_could_not_be_recorded_is_decided_again_and_nothing_is_written_over_the_hole() {
     let mut world = World::new(&[("a", MINUTELY)], "2026-11-30T11:59:30Z").await;
     world.goes_to_and_runs("a", "2026-11-30T12:00:00Z");
-    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
-    let path = world.house.path("state/punctual.db");
-    let db = rusqlite::Connection::open_with_flags(path, flags).unwrap();
+    let db = world.house.writable();
     let full = "CREATE TRIGGER full BEFORE INSERT ON slots
                 BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
     db.execute_batch(full).unwrap();

@@ -9,19 +9,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
-use support::ledger::{assert_no_gap, assert_sound, ledger};
+use support::ledger::{assert_no_gap, assert_sound, ledger, rewrite};
 use support::scripts::{EVERY_SECOND, FINE};
 use support::stub::{Act, Stub, head, refusal, reply, text};
 use support::{House, asking, scripted};
-
-/// Changes the ledger as nobody does, to make the past look different. Nothing may be running.
-fn rewrite(house: &House, sql: &str) {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
-    let db = Connection::open_with_flags(house.path("state/punctual.db"), flags).unwrap();
-    assert!(db.execute(sql, []).unwrap() > 0, "{sql}");
-}
 
 #[test]
 fn a_due_job_is_recorded_before_anything_happens_and_never_starts_early() {
@@ -87,13 +79,8 @@ fn a_job_that_fails_each_way_does_not_stop_the_others() {
     house.write("model.toml", FINE);
     house.write("torn.toml", "[[rule]]\nstep = [{ dance = true }]\n");
     house.job("good", EVERY_SECOND);
-    let kinds = [
-        ("torn", "validation"),
-        ("gone", "model_unreachable"),
-        ("failing", "server_error"),
-        ("cut", "incomplete_stream"),
-    ];
-    for (provider, _) in kinds {
+    let kinds = [("torn", "validation"), ("failing", "server_error"), ("cut", "incomplete_stream")];
+    for (provider, _) in kinds.into_iter().chain([("gone", "")]) {
         house.job(provider, &format!("{EVERY_SECOND}model = \"{provider}/m\"\n"));
     }
     house.job("nowhere", &format!("{EVERY_SECOND}workdir = \"../away\"\n"));
@@ -106,6 +93,11 @@ fn a_job_that_fails_each_way_does_not_stop_the_others() {
                 AND error_kind = '{kind}'"
         ));
     }
+    house.until(
+        "SELECT count(*) >= 1 FROM v1_slots
+         WHERE job = 'gone' AND (decision, reason) = ('missed', 'model_unreachable')",
+    );
+    assert_eq!(house.value("SELECT count(*) FROM v1_runs WHERE job = 'gone'"), 0);
     let so_far = house.value("SELECT max(queued_at) FROM v1_runs");
     house.until(&format!(
         "SELECT count(*) >= 2 FROM v1_runs

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use punctual::job::JobId;
 use punctual::plan::{
     Account, Chain, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, RunEnd, Settled,
-    SlotDecision, Turned,
+    SlotDecision, Turned, Waits,
 };
 use punctual::provider::Usage;
 use punctual::run::{
@@ -419,12 +419,26 @@ fn run_again() -> NewRun {
 }
 
 #[tokio::test]
-async fn a_buffered_slot_is_decided_for_good_once() {
+async fn a_slot_that_waits_is_decided_for_good_once() {
+    let held = PlannedSlot { reason: Some(Reason::ModelUnreachable), ..slot(SlotDecision::Held) };
+    for (slot, waits) in [(slot(SlotDecision::Buffered), Waits::ForRun), (held, Waits::ForModel)] {
+        starts_once(slot, waits).await;
+    }
+    // What a pause holds waits for nothing.
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path()).await;
-    write(&store, record(vec![slot(SlotDecision::Buffered)]), None).await;
+    let paused = PlannedSlot { reason: Some(Reason::Paused), ..slot(SlotDecision::Held) };
+    write(&store, record(vec![paused]), None).await;
     let recovered = store.recover(|_| false, Queued::TakenOver, now()).await.unwrap();
-    assert_eq!(recovered.buffered, [(job(), at("2026-11-30T09:00:00Z"))]);
+    assert_eq!(recovered.waiting, []);
+}
+
+async fn starts_once(slot: PlannedSlot, waits: Waits) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path()).await;
+    write(&store, record(vec![slot]), None).await;
+    let recovered = store.recover(|_| false, Queued::TakenOver, now()).await.unwrap();
+    assert_eq!(recovered.waiting, [(job(), at("2026-11-30T09:00:00Z"), waits)]);
     let decision = SlotDecision::Started;
     let turned = vec![Turned { due_at: at("2026-11-30T09:00:00Z"), decision, reason: None }];
     let turned = Record { turned, ..record(vec![]) };

@@ -127,8 +127,8 @@ fn job_lines(jobs: Option<&JobSet>, running: Option<&Status>) -> Vec<String> {
     std::iter::once(head).chain(broken).collect()
 }
 
-/// Jobs that are held, wait to be tried again, run as their file last was, or had a run that did
-/// not move.
+/// Jobs that are held, wait to be tried again or for a model, run as their file last was, or had a
+/// run that did not move.
 fn not_running(status: &Status, zone: &TimeZone) -> Vec<String> {
     let paused = status.paused.iter().map(|it| {
         let until = it.until.map(|at| format!(" until {}", local(at, zone))).unwrap_or_default();
@@ -138,6 +138,10 @@ fn not_running(status: &Status, zone: &TimeZone) -> Vec<String> {
         .retrying
         .iter()
         .map(|it| format!("  {}: attempt {} at {}", it.job, it.attempt, local(it.at, zone)));
+    let unreachable = status.unreachable.iter().map(|it| {
+        let (since, again) = (local(it.since, zone), local(it.asked_again_at, zone));
+        format!("  {}: no model can be reached since {since}, asked again at {again}", it.job)
+    });
     let last_good = status
         .last_good
         .iter()
@@ -147,5 +151,5 @@ fn not_running(status: &Status, zone: &TimeZone) -> Vec<String> {
         let result = it.result.map_or("not over yet", RecoveryResult::as_str);
         format!("  {}: run {} did not move: {act} requested at {at}, {result}", it.job, it.run_id)
     });
-    paused.chain(retrying).chain(last_good).chain(recoveries).collect()
+    paused.chain(retrying).chain(unreachable).chain(last_good).chain(recoveries).collect()
 }

@@ -303,7 +303,9 @@ impl<'a> Subject<'a> {
             return self.by_hand(Some(at));
         };
         let (living, unseen_because) = (Living::default(), Reason::Down);
-        let view = JobView { schedule, rules, memory: &memory, living, unseen_because };
+        let reaches_models = true;
+        let view =
+            JobView { schedule, rules, memory: &memory, living, unseen_because, reaches_models };
         let rows = plan::decide(view, look).slots;
         let row = rows.into_iter().find(|row| row.due_at <= at && at <= row.due_until);
         let when = match verdict {

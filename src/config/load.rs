@@ -162,6 +162,7 @@ fn scheduler(root: &Node) -> Scheduler {
         max_concurrent_runs: lane.map_or(usual.max_concurrent_runs, NonZeroUsize::new),
         shutdown_grace: duration("shutdown_grace", usual.shutdown_grace),
         cleanup_timeout: duration("cleanup_timeout", usual.cleanup_timeout),
+        setup_timeout: duration("setup_timeout", usual.setup_timeout),
         reload: root
             .text("scheduler.reload")
             .and_then(|word| word.parse().ok())

@@ -83,6 +83,8 @@ pub struct Scheduler {
     pub shutdown_grace: Duration,
     /// The clean-up after the end of a run, in all.
     pub cleanup_timeout: Duration,
+    /// From a run's lanes to its turn, at most.
+    pub setup_timeout: Duration,
     /// How changed files are noticed.
     pub reload: Reload,
 }
@@ -94,6 +96,7 @@ impl Default for Scheduler {
             max_concurrent_runs: NonZeroUsize::new(8),
             shutdown_grace: Duration::from_secs(30),
             cleanup_timeout: Duration::from_secs(20),
+            setup_timeout: Duration::from_mins(1),
             reload: Reload::Watch,
         }
     }

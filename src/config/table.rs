@@ -49,13 +49,7 @@ static SCHEDULER: &[Key] = &[
     key("reload", Words(&["watch", "manual"]), r#""watch""#, Now, "How changed files are noticed."),
     key("shutdown_grace", TIME, r#""30s""#, Now, "How long runs may go on after a stop signal."),
     key("cleanup_timeout", TIME, r#""20s""#, Now, "The clean-up after the end of a run, in all."),
-    key(
-        "setup_timeout",
-        TIME,
-        r#""1m""#,
-        Only(r#"["1m","60s"]"#),
-        "From the start of a run to its turn.",
-    ),
+    key("setup_timeout", TIME, r#""1m""#, Now, "From a run's lanes to its turn, at most."),
 ];
 
 static AGENTS: &[Key] = &[key("defaults", Table(AGENT_DEFAULTS), "{}", Now, "Of every turn.")];

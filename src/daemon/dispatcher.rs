@@ -20,7 +20,7 @@ use super::protocol::Reply;
 use crate::clock::{Clock, Now, to_millis};
 use crate::executor::{Ticket, Watchdog};
 use crate::job::{JobId, JobSpec};
-use crate::plan::{Act, Chain, LiveId, Planner, Record, RunEnd, Start};
+use crate::plan::{Act, Chain, LiveId, Planner, Record, RunEnd, Server, Start};
 use crate::run::{CancelReason, RunId, SessionId, Trigger};
 use crate::store::{NewRun, QueuedRun, Recovered, RunSlot};
 use crate::turn::Variables;
@@ -176,6 +176,7 @@ impl Dispatcher {
                 self.planner.out_of_step(&job, decided, wall);
                 Vec::new()
             }
+            Event::Probed { server, reachable } => self.probed(&server, reachable, wall),
             Event::Stop => self.stop(),
             Event::GraceOver => self.cancel_all(CancelReason::Shutdown),
         };
@@ -202,8 +203,8 @@ impl Dispatcher {
         for queued in recovered.queued {
             commands.push(self.take_over(queued, wall));
         }
-        for (job, due_at) in recovered.buffered {
-            let acts = self.planner.rebuffered(&job, due_at, wall);
+        for (job, due_at, waits) in recovered.waiting {
+            let acts = self.planner.waits_again(&job, due_at, waits, wall);
             commands.extend(self.commands_of(acts, wall));
         }
         commands
@@ -271,6 +272,7 @@ impl Dispatcher {
                         turn.notify_one();
                     }
                 }
+                Act::Probe(servers) => commands.push(Command::Probe(servers)),
                 Act::Rewind(to) => commands.push(Command::Rewind(to)),
             }
         }
@@ -371,6 +373,15 @@ impl Dispatcher {
         }
         commands.extend(self.commands_of(acts, now));
         commands
+    }
+
+    fn probed(&mut self, server: &Server, reachable: bool, now: Timestamp) -> Vec<Command> {
+        if self.phase == Phase::Stopping {
+            // What is held stays so in the ledger, for the next start to decide.
+            return Vec::new();
+        }
+        let acts = self.planner.probed(server, reachable, now);
+        self.commands_of(acts, now)
     }
 
     fn has_past(&self) -> bool {

@@ -11,7 +11,7 @@ use super::protocol::{Reply, Target};
 use crate::config::{Config, JobSet};
 use crate::executor::{Ticket, Watchdog};
 use crate::job::{JobId, Problem};
-use crate::plan::{Ahead, Decided, Pause, Record, RunEnd};
+use crate::plan::{Ahead, Decided, Pause, Record, RunEnd, Server};
 use crate::run::{CancelReason, RunId};
 use crate::session::Generation;
 use crate::store::{AuditRow, JobMemory, JobRow, NewRun};
@@ -104,6 +104,13 @@ pub enum Event {
         /// Where that is.
         decided: Decided,
     },
+    /// A server has been asked whether it can be reached.
+    Probed {
+        /// Which.
+        server: Server,
+        /// Whether it can.
+        reachable: bool,
+    },
     /// The first signal: start nothing more, let what runs come to its end.
     Stop,
     /// The grace is over: end what still runs.
@@ -139,6 +146,8 @@ pub enum Command {
     GiveUp(RunId),
     /// Ask the ledger what is decided ahead of a clock that was set back to this.
     Rewind(Timestamp),
+    /// Ask these, all at once, whether they can be reached.
+    Probe(Vec<Server>),
     /// Read the files.
     ReadFiles,
     /// Take over what the files say of these jobs, and that those are gone.

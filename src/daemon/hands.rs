@@ -17,7 +17,7 @@ use crate::clock::to_millis;
 use crate::config::{JobSet, load_jobs};
 use crate::executor::Executor;
 use crate::job::JobId;
-use crate::plan::Record;
+use crate::plan::{Record, Server};
 use crate::run::RunId;
 use crate::store::{JobRow, Receipt, Recorded, Store};
 
@@ -61,6 +61,7 @@ impl Hands {
             Command::Cancel(watchdog, reason) => return watchdog.cancel(reason),
             Command::Rescue(rescue) => return self.rescue(executor, *rescue),
             Command::Audit(row) => return executor.store.offer_audit(row),
+            Command::Probe(servers) => return self.probe(executor, servers),
             Command::ReadFiles => return self.read_files(executor),
             Command::Exit | Command::UseConfig(_) => unreachable!("the loop sees to it"),
         };
@@ -84,6 +85,17 @@ impl Hands {
             let run_id = ticket.run_id;
             drop(events.send(Event::RecoveryEnded { run_id, generation, end }).await);
         });
+    }
+
+    /// Asks all at once; each answer is told when it is there.
+    fn probe(&self, executor: &Arc<Executor>, servers: Vec<Server>) {
+        for server in servers {
+            let (executor, events) = (Arc::clone(executor), self.events.clone());
+            tokio::spawn(async move {
+                let reachable = executor.models.probe(&server).await;
+                drop(events.send(Event::Probed { server, reachable }).await);
+            });
+        }
     }
 
     /// Reads the configuration and the jobs, away from the loop.

@@ -112,7 +112,7 @@ impl Daemon {
         };
         let mut dispatcher =
             Dispatcher::new(Arc::clone(&clock), planner, specs, invalid, scheduling);
-        dispatcher.holds(&config);
+        dispatcher.holds(&config, now);
         store.note_start(dispatcher.next_dues_other_than(&was_due), now).await?;
         let executor = Executor {
             models: Models::new(&config),
@@ -289,6 +289,7 @@ async fn close_books(
             memory: &memory.memory,
             living: Living::default(),
             unseen_because: Reason::Down,
+            reaches_models: true,
         };
         let rows = plan::decide(view, now).slots;
         if !rows.is_empty() {

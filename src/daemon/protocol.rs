@@ -167,6 +167,9 @@ pub struct Status {
     pub paused: Vec<PausedJob>,
     /// Slots between two attempts.
     pub retrying: Vec<RetryingJob>,
+    /// Jobs that wait for a model.
+    #[serde(default)]
+    pub unreachable: Vec<UnreachableJob>,
     /// Runs that wait or run.
     pub runs: Vec<StatusRun>,
     /// The lanes.
@@ -260,6 +263,19 @@ pub struct RetryingJob {
     /// When.
     #[serde(serialize_with = "crate::clock::serialize_rfc3339")]
     pub at: Timestamp,
+}
+
+/// A job that waits for a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreachableJob {
+    /// The job.
+    pub job: String,
+    /// Since when.
+    #[serde(serialize_with = "crate::clock::serialize_rfc3339")]
+    pub since: Timestamp,
+    /// When its servers are asked again.
+    #[serde(serialize_with = "crate::clock::serialize_rfc3339")]
+    pub asked_again_at: Timestamp,
 }
 
 /// An active run.

@@ -10,6 +10,7 @@ use url::Url;
 
 use crate::config::{Api, ApiKey, Config, Price, ProviderConfig};
 use crate::job::{Environment, FILE_BYTES_MAX, ModelRef, SecretError, read_text};
+use crate::plan::Server;
 use crate::provider::{
     Anthropic, Api as Wire, Endpoint, Locality, Ollama, OpenAi, Provider, Proxies, Script,
     Scripted, http_client,
@@ -123,6 +124,16 @@ impl Models {
         })
     }
 
+    /// The server that is asked at that URL.
+    pub(super) fn place_of(&self, server: &Server) -> Option<(Wire, &Url)> {
+        self.providers.values().find_map(|provider| match &provider.api {
+            Api::Http { speaks, base_url } if base_url.as_str() == server.0 => {
+                Some((*speaks, base_url))
+            }
+            Api::Http { .. } | Api::Script(_) => None,
+        })
+    }
+
     fn provider(
         &self,
         id: &str,
@@ -144,7 +155,7 @@ impl Models {
     }
 
     /// A proxy of the environment is for the way out, not for `127.0.0.1`.
-    fn client(&self, locality: Locality) -> Result<reqwest::Client, ModelError> {
+    pub(super) fn client(&self, locality: Locality) -> Result<reqwest::Client, ModelError> {
         let (made, proxies) = match locality {
             Locality::Local => (&self.near, Proxies::None),
             Locality::SelfHosted | Locality::Cloud => (&self.client, Proxies::OfEnvironment),

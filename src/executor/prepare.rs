@@ -59,7 +59,7 @@ impl Executor {
             Arc::clone(&self.clock),
         )
         .await
-        .map_err(|error| Stop::Turn(error.into()))?;
+        .map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()).retryable())?;
         let bounds =
             Bounds { max_turns: spec.limits.max_turns, max_tokens: spec.limits.max_tokens };
         let turn = Turn::begin(
@@ -72,7 +72,7 @@ impl Executor {
             Arc::clone(&holdings.masker),
             Arc::clone(&self.clock),
         );
-        holdings.turn = Some(turn.await.map_err(Stop::Turn)?);
+        holdings.turn = Some(turn.await);
         Ok(resolved)
     }
 

@@ -26,12 +26,15 @@ use crate::run::{
     Cleanup, ErrorKind, EventPhase, Failure, Outcome, Phase, RunId, SessionId, Stream, Trigger,
     Work,
 };
-use crate::store::Store;
+use crate::store::{AttemptEnd, Store};
 use crate::turn::{Tally, Turn, Variables};
 
 /// The most that a process gets from TERM to KILL when the daemon stops; the daemon waits longer
 /// than that after its grace.
 const SHUTDOWN_STOP_GRACE: Duration = Duration::from_secs(1);
+
+/// How long the tidying waits for the end of the work to be on the disk.
+const RECORDED_FIRST: Duration = Duration::from_millis(250);
 
 /// A run that is recorded as `queued`, with everything it needs.
 #[derive(Debug, Clone)]
@@ -94,8 +97,20 @@ impl Executor {
         };
         let tool_calls = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default().tool_calls;
         watchdog.ends();
-        self.record_work(ticket, outcome.clone(), &mut holdings).await;
-        let cleanup = self.tidy(ticket, &outcome, holdings).await;
+        let work = work_of(&outcome, &holdings);
+        let last_attempt = self.attempt_end(&outcome, &mut holdings);
+        // The first fact, on the disk before any tidying; but where the disk takes its time, no
+        // process of the run lives on for that.
+        let recorded = self.record_work(ticket, work, last_attempt);
+        tokio::pin!(recorded);
+        let is_there = tokio::time::timeout(RECORDED_FIRST, &mut recorded).await.is_ok();
+        let recorded = async {
+            if !is_there {
+                recorded.await;
+            }
+        };
+        let tidied = self.tidy(ticket, &outcome, holdings);
+        let (cleanup, ()) = tokio::join!(tidied, recorded);
         let at = self.finish(ticket, &outcome, cleanup, &events).await;
         end_of(&outcome, tool_calls, at)
     }
@@ -115,8 +130,9 @@ impl Executor {
         let lane = self.lanes.acquire(ticket.spec.lane.as_deref(), rank);
         holdings.permits = Some(watchdog.guard(lane).await?);
 
+        watchdog.set_up(self.config.scheduler.setup_timeout);
         let now = to_millis(self.clock.wall());
-        self.store.start_run(&ticket.run_id, now).await?;
+        watchdog.guard(self.store.start_run(&ticket.run_id, now)).await??;
         watchdog.start(self.run_limits(ticket));
         watchdog.entered(Phase::RunnerEntered);
         tracing::info!(trigger = %ticket.trigger, "run started");
@@ -139,23 +155,21 @@ impl Executor {
         let outcome = Outcome::ended(failure, None);
         let work =
             Work { outcome: outcome.clone(), tool_calls: 0, tool_errors: 0, denied_calls: 0 };
-        if let Err(error) = self.store.record_work(&ticket.run_id, work, None).await {
-            tracing::error!(run_id = %ticket.run_id, %error, "could not store how the work ended");
-        }
+        self.record_work(ticket, work, None).await;
         let cleanup = Tidying::begin(Arc::clone(&self.clock), Duration::ZERO).end();
         let events = self.bus.of_run(ticket.run_id.clone());
         let at = self.finish(ticket, &outcome, cleanup, &events).await;
         end_of(&outcome, 0, at)
     }
 
-    /// The first fact, on the disk before any tidying.
-    async fn record_work(&self, ticket: &Ticket, outcome: Outcome, holdings: &mut Holdings) {
-        let last_attempt = self.attempt_end(&outcome, holdings);
-        let tally = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default();
-        let Tally { tool_calls, tool_errors, denied_calls, .. } = tally;
-        let work = Work { outcome, tool_calls, tool_errors, denied_calls };
-        if let Err(error) = self.store.record_work(&ticket.run_id, work, last_attempt).await {
-            tracing::error!(%error, "could not store how the work ended");
+    async fn record_work(&self, ticket: &Ticket, work: Work, last_attempt: Option<AttemptEnd>) {
+        let run_id = &ticket.run_id;
+        let recorded = match self.store.record_work(run_id, work, last_attempt).await {
+            Ok(written) => written.wait().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = recorded {
+            tracing::error!(%run_id, %error, "could not store how the work ended");
         }
     }
 
@@ -224,6 +238,12 @@ impl Executor {
             config,
         }
     }
+}
+
+fn work_of(outcome: &Outcome, holdings: &Holdings) -> Work {
+    let tally = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default();
+    let Tally { tool_calls, tool_errors, denied_calls, .. } = tally;
+    Work { outcome: outcome.clone(), tool_calls, tool_errors, denied_calls }
 }
 
 fn end_of(outcome: &Outcome, tool_calls: u32, at: Timestamp) -> RunEnd {

@@ -100,6 +100,5 @@ fn turn_failure(end: &TurnEnd) -> Failure {
         TurnEnd::Tokens { .. } => {
             Failure::new(ErrorKind::Budget, words).by_limit(Limit::Budget, None)
         }
-        TurnEnd::Transcript(_) => Failure::new(ErrorKind::Internal, words),
     }
 }

@@ -42,6 +42,8 @@ pub struct RunLimits {
 pub enum Stage {
     /// It waits for its lanes, at most so long.
     Lane(Option<Duration>),
+    /// It has its lanes, and is being set up, within this.
+    Setup(Duration),
     /// The turn runner has it; neither a model call nor a tool has begun.
     PreExecution,
     /// A model's answer is awaited.
@@ -108,6 +110,17 @@ impl Watchdog {
             tripped = self.tripped() => Err(tripped),
             done = work => Ok(done),
         }
+    }
+
+    /// The run has its lanes and is set up, within `limit`. Its own clock does not run yet.
+    pub fn set_up(&self, limit: Duration) {
+        let now = self.clock.monotonic();
+        let mut state = self.state();
+        state.stage = Stage::Setup(limit);
+        state.since = now;
+        state.pulse.beat(now);
+        drop(state);
+        self.changed.notify_one();
     }
 
     /// Starts the run's clock: from here the deadline counts.
@@ -207,6 +220,9 @@ impl Watchdog {
     /// Asks the run to end. The gravest reason wins until the run has been cut.
     pub fn cancel(&self, reason: CancelReason) {
         let mut state = self.state();
+        if let Some(first) = state.tripped {
+            tracing::info!(?first, later = ?reason, "the run is ending already");
+        }
         state.cancel = state.cancel.max(Some(reason));
         drop(state);
         self.changed.notify_one();
@@ -283,6 +299,7 @@ impl State {
     fn stage_limit(&self) -> Option<(Deadline, Tripped)> {
         let (limit, why) = match self.stage {
             Stage::Lane(limit) => (limit?, Tripped::Lane(limit?)),
+            Stage::Setup(limit) => (limit, Tripped::Setup(limit)),
             Stage::PreExecution => {
                 (self.limits.pre_execution?, Tripped::PreExecution(self.limits.pre_execution?))
             }
@@ -436,6 +453,26 @@ mod tests {
         let dog = watchdog(RunLimits { pre_execution: seconds(3), ..RunLimits::default() });
         dog.entered(Phase::Context);
         assert_eq!(dog.tripped().await, Tripped::PreExecution(Duration::from_secs(3)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_set_up_has_a_limit_and_uses_up_no_other() {
+        let dog = Watchdog::new(Arc::new(SystemClock), seconds(1));
+        dog.set_up(Duration::from_secs(5));
+        assert_eq!(dog.guard(tokio::time::sleep(Duration::from_secs(4))).await, Ok(()));
+        let set_up = dog.tripped().await;
+        assert_eq!(set_up, Tripped::Setup(Duration::from_secs(5)));
+        let failure = set_up.failure(dog.phase());
+        assert_eq!(
+            (failure.kind, failure.limit, failure.limit_ms, failure.phase),
+            (ErrorKind::SetupTimeout, Some(Limit::Setup), Some(5000), None)
+        );
+        let dog = Watchdog::new(Arc::new(SystemClock), None);
+        dog.set_up(Duration::from_secs(5));
+        assert_eq!(dog.guard(tokio::time::sleep(Duration::from_secs(4))).await, Ok(()));
+        dog.start(RunLimits { deadline: seconds(3), ..RunLimits::default() });
+        assert_eq!(dog.guard(tokio::time::sleep(Duration::from_secs(2))).await, Ok(()));
+        assert_eq!(dog.tripped().await, Tripped::Deadline(Duration::from_secs(3)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::due::PlannedSlot;
+use super::reach::Server;
 use super::retry::Chain;
 use super::rules::{Account, Pause};
 use super::{Reason, SlotDecision};
@@ -22,6 +23,9 @@ pub enum Act {
     Replace(JobId),
     /// A run by hand that has waited may begin.
     Release(LiveId),
+    /// Ask these, all at once, whether they can be reached, and say each answer by
+    /// [`Planner::probed`](super::Planner::probed).
+    Probe(Vec<Server>),
     /// The clock was set back, to about this: ask the ledger what is decided after it, and say so
     /// by [`Planner::rewound`](super::Planner::rewound). Until then nothing is decided.
     Rewind(Timestamp),
@@ -36,7 +40,7 @@ pub struct Record {
     pub after: Timestamp,
     /// New rows.
     pub rows: Vec<PlannedSlot>,
-    /// Slots that had been buffered and are decided for good.
+    /// Slots that had been buffered or held and are decided for good.
     pub turned: Vec<Turned>,
     /// The run that starts; it belongs to the last row, or to what is turned to started.
     pub start: Option<Start>,
@@ -50,14 +54,14 @@ pub struct Record {
     pub next_due: Option<Timestamp>,
 }
 
-/// A buffered slot's turn.
+/// What had waited, decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turned {
     /// Which.
     pub due_at: Timestamp,
-    /// Started or skipped.
+    /// Started; else skipped if it was buffered, missed if it was held.
     pub decision: SlotDecision,
-    /// Why it is skipped.
+    /// Why it does not start.
     pub reason: Option<Reason>,
 }
 

@@ -38,6 +38,8 @@ pub struct JobView<'a> {
     pub living: Living,
     /// Why moments that nobody saw in time were not seen.
     pub unseen_because: Reason,
+    /// Whether its models can be reached, as far as that is asked beforehand.
+    pub reaches_models: bool,
 }
 
 /// What of a job lives.
@@ -68,8 +70,8 @@ pub struct PlannedSlot {
     pub decision: SlotDecision,
     /// Why.
     pub reason: Option<Reason>,
-    /// What starts the run, now for [`SlotDecision::Started`] or later for
-    /// [`SlotDecision::Buffered`].
+    /// What starts the run, now for [`SlotDecision::Started`] or later for what waits:
+    /// [`SlotDecision::Buffered`] for the job, [`SlotDecision::Held`] for a model.
     pub start: Option<SlotStart>,
 }
 
@@ -366,12 +368,20 @@ impl Day<'_> {
 
     /// A slot that may start, unless the job's failures or what lives of it stand in its way.
     fn admit(&mut self, due_at: Timestamp, start: SlotStart) {
+        if !self.job.reaches_models {
+            self.give_up_held();
+        }
         let from = self.job.memory.account.backoff_until;
         let starts = self.now.max(self.job.schedule.start_of(due_at));
         if from.is_some_and(|from| starts < from) {
             return self.single(due_at, SlotDecision::Skipped, Some(Reason::Backoff), None);
         }
         if !self.is_busy() || self.job.rules.overlap == Overlap::AllowAll {
+            if !self.job.reaches_models {
+                self.living.waiting += 1;
+                let why = Some(Reason::ModelUnreachable);
+                return self.single(due_at, SlotDecision::Held, why, Some(start));
+            }
             self.living.running += 1;
             return self.single(due_at, SlotDecision::Started, None, Some(start));
         }
@@ -388,6 +398,16 @@ impl Day<'_> {
             self.buffer(due_at, start);
         } else {
             self.single(due_at, SlotDecision::Skipped, Some(Reason::Overlap), None);
+        }
+    }
+
+    /// What waits for a model waits until the next slot at the most.
+    fn give_up_held(&mut self) {
+        for row in &mut self.rows {
+            if row.decision == SlotDecision::Held && row.start.take().is_some() {
+                row.decision = SlotDecision::Missed;
+                self.living.waiting -= 1;
+            }
         }
     }
 

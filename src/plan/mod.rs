@@ -9,6 +9,7 @@
 mod act;
 mod due;
 mod planner;
+mod reach;
 mod retry;
 mod rules;
 mod simulate;
@@ -20,10 +21,11 @@ pub use due::{
     decide,
 };
 pub use planner::{Ahead, Decided, Planner};
+pub use reach::{ANSWERED_WITHIN, Server};
 pub use retry::{Chain, Follow, RunEnd, follow};
 pub use rules::{Account, Availability, Memory, Pause, PauseCause, Rules};
 pub use simulate::{Behaviour, GLOBAL, Simulated, SimulatedLanes, Simulation, What, simulate};
-pub use track::ByHand;
+pub use track::{ByHand, Waits};
 
 words!(
     /// What was decided about a slot.

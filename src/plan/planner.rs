@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::act::{Act, LiveId, Record, Settled, Turned};
 use super::due::MISFIRE_AFTER;
+use super::reach::Server;
 use super::retry::{Chain, RunEnd};
 use super::rules::{Availability, Memory, Pause, PauseCause, Rules};
-use super::track::{ByHand, Ids, Track};
+use super::track::{ByHand, Common, Track, Waits};
 use super::{Reason, SlotDecision};
 use crate::clock::Now;
 use crate::job::JobId;
@@ -46,7 +48,7 @@ pub struct Planner {
     /// Where each job is in the queue.
     places: HashMap<JobId, Timestamp>,
     failures: HashMap<JobId, u8>,
-    ids: Ids,
+    common: Common,
     looked: Option<Now>,
     /// While the ledger is asked what lies ahead of a clock that was set back.
     rewinding: bool,
@@ -78,13 +80,38 @@ impl Planner {
     /// The job's schedule is about to be replaced or to go: what was due by it and has not been
     /// decided is missed, and that is `because`.
     pub fn close(&mut self, id: &JobId, now: Timestamp, because: Reason) -> Vec<Act> {
-        self.with(id, now, |track, ids| track.close(ids, now, because))
+        self.with(id, now, |track, common| track.close(common, now, because))
     }
 
     /// The job's file is gone: nothing of it starts any more.
     pub fn remove(&mut self, id: &JobId, now: Timestamp) -> Vec<Act> {
         let gone = Rules::idle(None, Availability::Retired);
         self.with(id, now, |track, _| track.replace(gone, None))
+    }
+
+    /// From now on one of these has to be reachable before a slot of the job starts.
+    pub fn use_servers(&mut self, id: &JobId, servers: Arc<[Server]>, now: Timestamp) {
+        drop(self.with(id, now, |track, _| {
+            track.use_servers(servers);
+            Vec::new()
+        }));
+    }
+
+    /// The answer of a server that was asked by [`Act::Probe`].
+    pub fn probed(&mut self, server: &Server, reachable: bool, now: Timestamp) -> Vec<Act> {
+        self.common.reach.answered(server, reachable, now);
+        if !reachable {
+            return Vec::new();
+        }
+        let waits = self.jobs.iter().filter(|(_, track)| track.waits_for(server));
+        let waits: Vec<_> = waits.map(|(id, _)| id.clone()).collect();
+        let go_on = |id| self.with(id, now, |track, common| track.go_on(common, now));
+        waits.iter().flat_map(go_on).collect()
+    }
+
+    /// Since when the job waits for a model, and when its servers are asked next.
+    pub fn waits_for_model(&self, id: &JobId) -> Option<(Timestamp, Timestamp)> {
+        self.jobs.get(id)?.waits_for_model()
     }
 
     /// Whether it knows the job.
@@ -140,9 +167,9 @@ impl Planner {
 
     /// Goes on with past slots, and decides nothing that is due.
     pub fn go_on_with_backfill(&mut self, now: Timestamp) -> Vec<Act> {
-        let ids = &mut self.ids;
+        let common = &mut self.common;
         let past = self.jobs.values_mut().filter(|track| track.has_backfill());
-        past.flat_map(|track| track.go_on(ids, now)).collect()
+        past.flat_map(|track| track.go_on(common, now)).collect()
     }
 
     /// When each job is due next, soonest first.
@@ -185,9 +212,9 @@ impl Planner {
     fn look_at(&mut self, id: &JobId, now: Timestamp, because: Reason) -> Vec<Act> {
         self.places.remove(id);
         let Some(track) = self.jobs.get_mut(id) else { return Vec::new() };
-        let ids = &mut self.ids;
+        let common = &mut self.common;
         // A fault in the arithmetic of one schedule stops that job, never the others.
-        let looked = catch_unwind(AssertUnwindSafe(|| track.look(ids, now, because)));
+        let looked = catch_unwind(AssertUnwindSafe(|| track.look(common, now, because)));
         if let Ok(acts) = looked {
             self.failures.remove(id);
             self.requeue(id, now);
@@ -259,7 +286,7 @@ impl Planner {
         end: Option<&RunEnd>,
         now: Timestamp,
     ) -> Vec<Act> {
-        self.with(id, now, |track, ids| track.ended(ids, living, end, now))
+        self.with(id, now, |track, common| track.ended(common, living, end, now))
     }
 
     /// An attempt that ended before this process began.
@@ -279,23 +306,32 @@ impl Planner {
 
     /// A run that a dead process had queued: `Some` if it goes on.
     pub fn requeued(&mut self, id: &JobId, chain: Chain, now: Timestamp) -> Option<LiveId> {
-        self.jobs.get_mut(id)?.requeued(&mut self.ids, chain, now)
+        self.jobs.get_mut(id)?.requeued(&mut self.common, chain, now)
     }
 
-    /// A slot that a dead process had buffered.
-    pub fn rebuffered(&mut self, id: &JobId, due_at: Timestamp, now: Timestamp) -> Vec<Act> {
+    /// A slot that had waited in a dead process.
+    pub fn waits_again(
+        &mut self,
+        id: &JobId,
+        due_at: Timestamp,
+        waits: Waits,
+        now: Timestamp,
+    ) -> Vec<Act> {
         if !self.knows(id) {
-            let (decision, reason) = (SlotDecision::Skipped, Some(Reason::Disabled));
-            let turned = vec![Turned { due_at, decision, reason }];
+            let decision = match waits {
+                Waits::ForRun => SlotDecision::Skipped,
+                Waits::ForModel => SlotDecision::Missed,
+            };
+            let turned = vec![Turned { due_at, decision, reason: Some(Reason::Disabled) }];
             return vec![Record { turned, ..Record::new(id, None) }.into()];
         }
-        self.with(id, now, |track, _| track.rebuffered(due_at, now))
+        self.with(id, now, |track, _| track.waits_again(due_at, waits, now))
     }
 
     /// Somebody asks for a run of a job that may run.
     pub fn by_hand(&mut self, id: &JobId, now: Timestamp) -> (ByHand, Vec<Act>) {
         let Some(track) = self.jobs.get_mut(id) else { return (ByHand::Overlaps, Vec::new()) };
-        let answer = track.by_hand(&mut self.ids);
+        let answer = track.by_hand(&mut self.common);
         self.requeue(id, now);
         answer
     }
@@ -308,7 +344,7 @@ impl Planner {
     /// Frees a job.
     pub fn resume(&mut self, id: &JobId, now: Timestamp) -> Vec<Act> {
         self.failures.remove(id);
-        self.with(id, now, |track, ids| track.resume(ids, now))
+        self.with(id, now, |track, common| track.resume(common, now))
     }
 
     /// Runs past slots, each with the number of its next free attempt. Returns how many of them
@@ -320,7 +356,7 @@ impl Planner {
         now: Timestamp,
     ) -> (usize, Vec<Act>) {
         let Some(track) = self.jobs.get_mut(id) else { return (0, Vec::new()) };
-        let answer = track.run_past(&mut self.ids, slots, now);
+        let answer = track.run_past(&mut self.common, slots, now);
         self.requeue(id, now);
         answer
     }
@@ -329,10 +365,10 @@ impl Planner {
         &mut self,
         id: &JobId,
         now: Timestamp,
-        change: impl FnOnce(&mut Track, &mut Ids) -> Vec<Act>,
+        change: impl FnOnce(&mut Track, &mut Common) -> Vec<Act>,
     ) -> Vec<Act> {
         let Some(track) = self.jobs.get_mut(id) else { return Vec::new() };
-        let acts = change(track, &mut self.ids);
+        let acts = change(track, &mut self.common);
         self.requeue(id, now);
         acts
     }
@@ -382,3 +418,7 @@ mod tests;
 #[cfg(test)]
 #[path = "tests/anything.rs"]
 mod anything;
+
+#[cfg(test)]
+#[path = "tests/models.rs"]
+mod models;

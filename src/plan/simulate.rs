@@ -195,7 +195,8 @@ impl<B: FnMut(&JobId, &Start) -> Behaviour> World<'_, B> {
             match act {
                 Act::Record(record) => self.record(*record),
                 Act::Replace(job) => self.cut(&job),
-                Act::Release(_) | Act::Rewind(_) => {}
+                // All models are there.
+                Act::Release(_) | Act::Rewind(_) | Act::Probe(_) => {}
             }
         }
     }

@@ -3,19 +3,22 @@
 //! A slot lives from its first attempt to the end of its last one. Between two attempts it is
 //! *retrying*, which counts as living for `overlap`. What must not start beside it waits.
 //!
-//! What follows the end of a run is in `ends.rs`, what people ask for in `asked.rs`, and what a
-//! changed file or clock means in `changed.rs`.
+//! What follows the end of a run is in `ends.rs`, what waits for a model in `models.rs`, what people
+//! ask for in `asked.rs`, and what a changed file or clock means in `changed.rs`.
 
 mod asked;
 mod changed;
 mod ends;
+mod models;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::act::{Act, LiveId, PauseChange, Record, Settled, Start, Turned};
 use super::due::{JobView, Living, PlannedSlot, SlotStart, decide};
+use super::reach::{Asks, Reach, Server};
 use super::retry::{BACKOFF_MAX, Chain};
 use super::rules::{Account, Availability, Memory, Rules};
 use super::{Reason, SlotDecision};
@@ -33,6 +36,10 @@ pub(super) struct Track {
     waiting: VecDeque<Waiting>,
     retrying: Vec<Retrying>,
     backfill: VecDeque<Chain>,
+    /// One of these must be reachable before a slot starts.
+    pub(super) servers: Arc<[Server]>,
+    /// None of them is, as far as is known.
+    asks: Option<Asks>,
     /// The first moment after the watermark, and the first of those that are due and undecided.
     /// Kept, since finding them is most of the work of a look.
     next_moment: Option<Timestamp>,
@@ -41,15 +48,33 @@ pub(super) struct Track {
     recorded_until: Timestamp,
 }
 
-/// Gives living runs their numbers.
+/// What all jobs share.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ids(u64);
+pub(super) struct Common {
+    /// The number of the newest run.
+    newest: u64,
+    pub(super) reach: Reach,
+}
 
 /// What may not start beside what lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waiting {
-    Slot { due_at: Timestamp, start: SlotStart },
+    Slot {
+        due_at: Timestamp,
+        start: SlotStart,
+        /// Of a slot that is held for a model: until when.
+        held_until: Option<Timestamp>,
+    },
     ByHand(LiveId),
+}
+
+/// What a slot waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// The job's own run: it is buffered.
+    ForRun,
+    /// A model: it is held.
+    ForModel,
 }
 
 /// A slot between two attempts.
@@ -71,10 +96,10 @@ pub enum ByHand {
     Overlaps,
 }
 
-impl Ids {
-    fn next(&mut self) -> LiveId {
-        self.0 += 1;
-        LiveId(self.0)
+impl Common {
+    fn next_id(&mut self) -> LiveId {
+        self.newest += 1;
+        LiveId(self.newest)
     }
 }
 
@@ -88,6 +113,8 @@ impl Track {
             waiting: VecDeque::new(),
             retrying: Vec::new(),
             backfill: VecDeque::new(),
+            servers: Arc::default(),
+            asks: None,
             next_moment: None,
             next_due: None,
             recorded_until: Timestamp::MIN,
@@ -141,12 +168,14 @@ impl Track {
     pub(super) fn wake(&self, now: Timestamp) -> Option<Timestamp> {
         let moment = self.next_moment.map(|at| self.start_of(at));
         // While something runs, what follows waits for its end, not for time.
-        let is_free = self.rules.overlap == Overlap::AllowAll || self.live.is_empty();
+        let beside = self.rules.overlap == Overlap::AllowAll;
+        let is_free = beside || self.live.is_empty();
         let retry = self.retrying.iter().map(|it| it.at).filter(|_| is_free).min();
-        let waits = !self.waiting.is_empty() && self.retrying.is_empty() && is_free;
-        let waiting = waits.then_some(now);
+        let waits = !self.waiting.is_empty() && is_free && (beside || self.retrying.is_empty());
+        let goes_on = [retry, waits.then_some(now)].into_iter().flatten().min();
+        let goes_on = goes_on.map(|at| at.max(self.asks_next(at)));
         let pause = self.memory.pause.as_ref().and_then(|pause| pause.until);
-        [moment, retry, waiting, pause].into_iter().flatten().min()
+        [moment, goes_on, self.held_until(), pause].into_iter().flatten().min()
     }
 
     /// Whether nothing of it is left to follow.
@@ -180,18 +209,24 @@ impl Track {
     }
 
     /// Decides all that is due, and starts what may start.
-    pub(super) fn look(&mut self, ids: &mut Ids, now: Timestamp, because: Reason) -> Vec<Act> {
-        let mut acts = self.decide(ids, now, because);
+    pub(super) fn look(
+        &mut self,
+        common: &mut Common,
+        now: Timestamp,
+        because: Reason,
+    ) -> Vec<Act> {
+        let mut acts = self.give_up_unreached(now);
+        acts.extend(self.decide(common, now, because));
         if self.memory.pause.as_ref().is_some_and(|it| it.until.is_some_and(|at| at <= now)) {
             self.memory.pause = None;
             let pause = Some(PauseChange::Lifted);
             acts.push(Record { pause, ..self.record() }.into());
         }
-        acts.extend(self.go_on(ids, now));
+        acts.extend(self.go_on(common, now));
         acts
     }
 
-    fn decide(&mut self, ids: &mut Ids, now: Timestamp, because: Reason) -> Vec<Act> {
+    fn decide(&mut self, common: &mut Common, now: Timestamp, because: Reason) -> Vec<Act> {
         let Some(schedule) = &self.rules.schedule else { return Vec::new() };
         let account = self.sane_account(now);
         self.memory.account = account;
@@ -201,12 +236,13 @@ impl Track {
             memory: &self.memory,
             living: self.living(),
             unseen_because: because,
+            reaches_models: common.reach.reaches(&self.servers, now),
         };
         let plan = decide(view, now);
         self.memory.decided_until = plan.decided_until;
         self.memory.ahead.retain(|(_, last)| *last > plan.decided_until);
         self.expect(plan.next);
-        self.apply(ids, plan.slots)
+        self.apply(common, plan.slots, now)
     }
 
     /// A clock that was set back can leave a wait that no rule makes so long.
@@ -230,7 +266,7 @@ impl Track {
 
     /// One record per run that starts, so that a slot and its run are one transaction; decisions
     /// that start nothing go with the next one.
-    fn apply(&mut self, ids: &mut Ids, slots: Vec<PlannedSlot>) -> Vec<Act> {
+    fn apply(&mut self, common: &mut Common, slots: Vec<PlannedSlot>, now: Timestamp) -> Vec<Act> {
         let mut acts = Vec::new();
         let mut open = self.record();
         for slot in slots {
@@ -240,7 +276,7 @@ impl Track {
             open.rows.push(slot);
             match (decision, start) {
                 (SlotDecision::Started, Some(start)) => {
-                    open.start = Some(self.start_slot(ids, due_at, start));
+                    open.start = Some(self.start_slot(common, due_at, start));
                     acts.push(std::mem::replace(&mut open, self.record()).into());
                 }
                 (SlotDecision::Buffered, Some(start)) => {
@@ -250,8 +286,9 @@ impl Track {
                         acts.push(std::mem::replace(&mut open, self.record()).into());
                         acts.push(Act::Replace(self.id.clone()));
                     }
-                    self.waiting.push_back(Waiting::Slot { due_at, start });
+                    self.waiting.push_back(Waiting::Slot { due_at, start, held_until: None });
                 }
+                (SlotDecision::Held, Some(start)) => self.wait_for_model(due_at, start, now),
                 _ => {}
             }
         }
@@ -270,12 +307,8 @@ impl Track {
     fn skip_waiting(&mut self, record: &mut Record, reason: Reason) {
         self.waiting.retain(|waiting| match waiting {
             Waiting::ByHand(_) => true,
-            Waiting::Slot { due_at, .. } => {
-                record.turned.push(Turned {
-                    due_at: *due_at,
-                    decision: SlotDecision::Skipped,
-                    reason: Some(reason),
-                });
+            Waiting::Slot { due_at, held_until, .. } => {
+                record.turned.push(given_up(*due_at, *held_until, reason));
                 false
             }
         });
@@ -285,35 +318,40 @@ impl Track {
         record.settled.extend(self.retrying.drain(..).map(|it| ended_attempt(it.chain)));
     }
 
-    fn start(&mut self, ids: &mut Ids, trigger: Trigger, chain: Chain) -> Start {
-        let id = ids.next();
+    fn start(&mut self, common: &mut Common, trigger: Trigger, chain: Chain) -> Start {
+        let id = common.next_id();
         self.live.insert(id, Some(chain));
         Start { id, trigger, chain, start_at: self.start_of(chain.due_at) }
     }
 
-    fn start_slot(&mut self, ids: &mut Ids, due_at: Timestamp, start: SlotStart) -> Start {
+    fn start_slot(&mut self, common: &mut Common, due_at: Timestamp, start: SlotStart) -> Start {
         let SlotStart { trigger, stands_for, first_due } = start;
         let chain = Chain::new(trigger, due_at, 1).standing_for(stands_for, first_due);
-        self.start(ids, trigger, chain)
+        self.start(common, trigger, chain)
     }
 
     /// Starts what has waited, as far as it may: further attempts first, then what came due, then
-    /// past slots.
-    pub(super) fn go_on(&mut self, ids: &mut Ids, now: Timestamp) -> Vec<Act> {
-        let mut acts = Vec::new();
+    /// past slots. Nothing of the first two starts before a model can be reached.
+    pub(super) fn go_on(&mut self, common: &mut Common, now: Timestamp) -> Vec<Act> {
+        let mut acts = self.give_up_unreached(now);
         let beside = self.rules.overlap == Overlap::AllowAll;
         while beside || self.live.is_empty() {
-            if let Some(index) = self.retrying.iter().position(|it| it.at <= now) {
-                acts.push(self.retry(ids, index));
+            if self.retrying.iter().any(|it| it.at <= now) {
+                let Some(index) = self.retry_that_begins(common, now, &mut acts) else { break };
+                acts.push(self.retry(common, index));
             } else if !beside && !self.retrying.is_empty() {
                 break;
-            } else if let Some(waiting) = self.waiting.pop_front() {
-                acts.push(self.take_turn(ids, waiting));
+            } else if let Some(waiting) = self.waiting.front() {
+                let is_slot = matches!(waiting, Waiting::Slot { .. });
+                if is_slot && !self.reaches_model(common, now, &mut acts) {
+                    break;
+                }
+                acts.extend(self.waiting.pop_front().map(|it| self.take_turn(common, it)));
             } else if self.live.is_empty()
                 && let Some(chain) = self.backfill.pop_front()
             {
                 let mut record = self.record();
-                record.start = Some(self.start(ids, Trigger::Backfill, chain));
+                record.start = Some(self.start(common, Trigger::Backfill, chain));
                 acts.push(record.into());
             } else {
                 break;
@@ -322,25 +360,25 @@ impl Track {
         acts
     }
 
-    fn retry(&mut self, ids: &mut Ids, index: usize) -> Act {
+    fn retry(&mut self, common: &mut Common, index: usize) -> Act {
         let chain = self.retrying.remove(index).chain;
         let mut record = self.record();
         record.settled.push(ended_attempt(chain));
-        record.start = Some(self.start(ids, Trigger::Retry, chain));
+        record.start = Some(self.start(common, Trigger::Retry, chain));
         record.into()
     }
 
-    fn take_turn(&mut self, ids: &mut Ids, waiting: Waiting) -> Act {
+    fn take_turn(&mut self, common: &mut Common, waiting: Waiting) -> Act {
         match waiting {
             Waiting::ByHand(id) => {
                 self.live.insert(id, None);
                 Act::Release(id)
             }
-            Waiting::Slot { due_at, start } => {
+            Waiting::Slot { due_at, start, .. } => {
                 let mut record = self.record();
                 let decision = SlotDecision::Started;
                 record.turned.push(Turned { due_at, decision, reason: None });
-                record.start = Some(self.start_slot(ids, due_at, start));
+                record.start = Some(self.start_slot(common, due_at, start));
                 record.into()
             }
         }
@@ -349,6 +387,13 @@ impl Track {
     fn start_of(&self, due_at: Timestamp) -> Timestamp {
         self.rules.schedule.as_ref().map_or(due_at, |it| it.start_of(due_at))
     }
+}
+
+/// A slot that waited and does not start.
+fn given_up(due_at: Timestamp, held_until: Option<Timestamp>, reason: Reason) -> Turned {
+    let was_held = held_until.is_some();
+    let decision = if was_held { SlotDecision::Missed } else { SlotDecision::Skipped };
+    Turned { due_at, decision, reason: Some(reason) }
 }
 
 /// The attempt before the one to come.

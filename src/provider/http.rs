@@ -130,7 +130,7 @@ impl Endpoint {
         parts.into_iter().flatten().rfind(|part| !part.is_empty()) == Some(segment)
     }
 
-    fn url(&self, path: &[&str]) -> Url {
+    pub(super) fn url(&self, path: &[&str]) -> Url {
         let mut url = self.base_url.clone();
         // A URL without a path part (`data:`) fails when it is asked.
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -294,7 +294,7 @@ fn io_kind(error: &reqwest::Error) -> Option<io::ErrorKind> {
 }
 
 /// The whole chain of causes, without the URL: it may carry a key.
-fn chain(error: reqwest::Error) -> String {
+pub(super) fn chain(error: reqwest::Error) -> String {
     let error = error.without_url();
     let causes = std::iter::successors(error.source(), |&error| error.source());
     causes.fold(error.to_string(), |text, cause| {

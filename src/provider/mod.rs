@@ -23,6 +23,7 @@ mod message;
 mod ollama;
 mod openai;
 mod parser;
+mod probe;
 mod script;
 
 use futures_util::future::BoxFuture;
@@ -40,6 +41,7 @@ pub use message::{
 pub use ollama::Ollama;
 pub use openai::OpenAi;
 pub use parser::{Api, Heard, StreamParser};
+pub use probe::probe;
 pub use script::{Script, ScriptError, Scripted};
 
 /// What a model said next.

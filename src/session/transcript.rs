@@ -55,12 +55,14 @@ pub enum TranscriptError {
     },
 }
 
-/// A transcript open for appending. It remembers the calls that have no result yet, so that every
+/// A transcript open for appending. What the disk does not take is kept and written with what comes
+/// later: no answer is lost over its record. It remembers the calls that have no result yet, so that every
 /// call gets exactly one, real or synthetic (semantics §6).
 #[derive(Debug)]
 pub struct Transcript {
     path: PathBuf,
     file: File,
+    unwritten: Vec<u8>,
     last_id: u64,
     /// Id and tool of each call that has no result yet.
     open_calls: Vec<(String, String)>,
@@ -91,7 +93,8 @@ impl Transcript {
             .open(&path)
             .await
             .map_err(|source| TranscriptError::Open { path: path.clone(), source })?;
-        let mut transcript = Self { path, file, last_id: 0, open_calls: Vec::new(), masker, clock };
+        let (unwritten, open_calls) = (Vec::new(), Vec::new());
+        let mut transcript = Self { path, file, unwritten, last_id: 0, open_calls, masker, clock };
         transcript.start_on_a_fresh_line().await?;
         let mut header = json!({
             "type": "session", "version": 1, "sessionId": session.as_str(),
@@ -100,12 +103,13 @@ impl Transcript {
         if let (Some(header), Value::Object(about)) = (header.as_object_mut(), about) {
             header.extend(about);
         }
-        transcript.write_line(&header).await?;
+        transcript.add_line(&header);
+        transcript.write_out().await?;
         Ok(transcript)
     }
 
     /// Appends a message of the conversation.
-    pub async fn append(&mut self, message: &Message) -> Result<(), TranscriptError> {
+    pub async fn append(&mut self, message: &Message) {
         match message {
             Message::Assistant(AssistantTurn { tool_calls, .. }) => {
                 self.open_calls
@@ -115,12 +119,12 @@ impl Transcript {
             Message::User { .. } => {}
         }
         let body = serde_json::to_value(message).unwrap_or(Value::Null);
-        self.entry("message", json!({ "message": body })).await
+        self.entry("message", json!({ "message": body })).await;
     }
 
     /// Appends an entry of another type.
-    pub async fn note(&mut self, what: &str, body: Value) -> Result<(), TranscriptError> {
-        self.entry("custom", json!({ "name": what, "data": body })).await
+    pub async fn note(&mut self, what: &str, body: Value) {
+        self.entry("custom", json!({ "name": what, "data": body })).await;
     }
 
     /// Gives every call that has no result a synthetic one, and puts everything on the disk.
@@ -134,14 +138,13 @@ impl Transcript {
                 content: why.to_owned(),
                 is_error: true,
             };
-            self.append(&message).await?;
+            self.append(&message).await;
         }
-        let failed = |source| TranscriptError::Write { path: self.path.clone(), source };
-        self.file.flush().await.map_err(failed)?;
+        self.write_out().await?;
         Ok(open.len())
     }
 
-    async fn entry(&mut self, kind: &str, body: Value) -> Result<(), TranscriptError> {
+    async fn entry(&mut self, kind: &str, body: Value) {
         let parent = (self.last_id > 0).then_some(self.last_id);
         self.last_id += 1;
         let mut line = json!({
@@ -150,15 +153,29 @@ impl Transcript {
         if let (Some(line), Value::Object(body)) = (line.as_object_mut(), body) {
             line.extend(body);
         }
-        self.write_line(&line).await
+        self.add_line(&line);
+        if let Err(error) = self.write_out().await {
+            tracing::warn!(%error, "kept for later");
+        }
     }
 
-    async fn write_line(&mut self, line: &Value) -> Result<(), TranscriptError> {
-        let mut text = masked(line, &self.masker).to_string();
-        text.push('\n');
-        let failed = |source| TranscriptError::Write { path: self.path.clone(), source };
-        self.file.write_all(text.as_bytes()).await.map_err(failed)?;
-        self.file.flush().await.map_err(failed)
+    fn add_line(&mut self, line: &Value) {
+        self.unwritten.extend(masked(line, &self.masker).to_string().bytes());
+        self.unwritten.push(b'\n');
+    }
+
+    async fn write_out(&mut self) -> Result<(), TranscriptError> {
+        // Taken first: a future that is dropped here has handed it over.
+        let text = std::mem::take(&mut self.unwritten);
+        let written = match self.file.write_all(&text).await {
+            Ok(()) => self.file.flush().await,
+            error => error,
+        };
+        written.map_err(|source| {
+            // Some of it may be there: then what comes begins on a fresh line.
+            self.unwritten = [b"\n", text.trim_ascii_start()].concat();
+            TranscriptError::Write { path: self.path.clone(), source }
+        })
     }
 
     /// A process may have died in the middle of a line: what comes now is not to be glued to it.
@@ -219,17 +236,17 @@ mod tests {
     async fn a_call_without_a_result_gets_one_when_the_turn_is_cut() {
         let dir = tempfile::tempdir().unwrap();
         let mut transcript = transcript(dir.path()).await;
-        transcript.append(&Message::User { text: "go".into() }).await.unwrap();
+        transcript.append(&Message::User { text: "go".into() }).await;
         let calls =
             AssistantTurn { tool_calls: vec![call("a"), call("b")], ..AssistantTurn::default() };
-        transcript.append(&Message::Assistant(calls)).await.unwrap();
+        transcript.append(&Message::Assistant(calls)).await;
         let done = Message::ToolResult {
             call_id: "a".into(),
             name: "exec".into(),
             content: "fine".into(),
             is_error: false,
         };
-        transcript.append(&done).await.unwrap();
+        transcript.append(&done).await;
         assert_eq!(transcript.close("the run was cut").await.unwrap(), 1);
         assert_eq!(transcript.close("the run was cut").await.unwrap(), 0);
 
@@ -247,7 +264,7 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("sessions")).unwrap();
         std::fs::write(transcript_path(dir.path(), "s1"), "{\"id\":1,\"ty").unwrap();
         let mut transcript = transcript(dir.path()).await;
-        transcript.append(&Message::User { text: "again".into() }).await.unwrap();
+        transcript.append(&Message::User { text: "again".into() }).await;
         let text = std::fs::read_to_string(transcript_path(dir.path(), "s1")).unwrap();
         assert_eq!(read_entries(&text).len(), 1);
         assert_eq!(text.lines().count(), 3);

@@ -248,8 +248,8 @@ fn insert_slot(
     Ok(())
 }
 
-/// A buffered slot is decided for good. None starts a run that is not there as buffered: somebody
-/// else has decided it.
+/// What had waited is decided for good. None starts a run that does not wait there: somebody else
+/// has decided it.
 fn turn(
     db: &Connection,
     job: &JobId,
@@ -261,7 +261,7 @@ fn turn(
         .prepare_cached(
             "UPDATE slots SET decision = ?3, reason = ?4, run_id = ?5, decided_at = ?6,
                  late_ms = late_ms + CAST(round((julianday(?6) - julianday(decided_at)) * 86400000) AS INTEGER)
-             WHERE job = ?1 AND due_at = ?2 AND decision = 'buffered'",
+             WHERE job = ?1 AND due_at = ?2 AND decision IN ('buffered', 'held')",
         )?
         .execute(params![
             job.as_str(),

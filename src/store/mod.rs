@@ -29,7 +29,7 @@ pub use read::{JobSummary, PastSlot, Reader, RunFilter, SlotFilter, SlotSummary}
 pub use read_slot::{JobStanding, SeenDefinition, SlotAttempt};
 pub use record::{AttemptRecord, RunRecord};
 pub use recover::{Ended, EndedRun, Queued, QueuedRun, Recovered};
-pub use runs::{AttemptEnd, AttemptStart, ToolCallRow};
+pub use runs::{AttemptEnd, AttemptStart, ToolCallRow, Written};
 
 use writer::Writer;
 

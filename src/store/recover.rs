@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::error::StoreError;
 use super::{Owner, Reader, Store, instant};
 use crate::job::JobId;
-use crate::plan::{Chain, RunEnd};
+use crate::plan::{Chain, RunEnd, SlotDecision, Waits};
 use crate::run::{ErrorKind, Failure, Outcome, RunId, SessionId, State, Trigger, Work};
 use crate::store::runs::set_work;
 
@@ -23,8 +23,8 @@ pub struct Recovered {
     pub ended: Vec<EndedRun>,
     /// Open runs of a process that lives.
     pub alive: Vec<RunId>,
-    /// Slots that wait for a run that is over.
-    pub buffered: Vec<(JobId, Timestamp)>,
+    /// Slots that wait, for a run that is over or for a model.
+    pub waiting: Vec<(JobId, Timestamp, Waits)>,
 }
 
 /// A run that has not begun.
@@ -83,7 +83,7 @@ impl Store {
                     }
                 }
                 recovered.ended = unsettled(db)?;
-                recovered.buffered = buffered(db)?;
+                recovered.waiting = waiting(db)?;
                 Ok(recovered)
             })
             .await
@@ -370,17 +370,25 @@ fn unsettled(db: &Connection) -> rusqlite::Result<Vec<EndedRun>> {
     Ok(ended)
 }
 
-fn buffered(db: &Connection) -> rusqlite::Result<Vec<(JobId, Timestamp)>> {
-    let mut buffered = Vec::new();
+fn waiting(db: &Connection) -> rusqlite::Result<Vec<(JobId, Timestamp, Waits)>> {
+    let mut waiting = Vec::new();
     let mut select = db.prepare_cached(
-        "SELECT job, due_at FROM slots WHERE decision = 'buffered' ORDER BY job, due_at",
+        "SELECT job, due_at, decision FROM slots WHERE decision = 'buffered'
+         UNION ALL
+         SELECT job, due_at, decision FROM slots
+         WHERE decision = 'held' AND reason = 'model_unreachable'
+         ORDER BY job, due_at",
     )?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let due_at: String = row.get(1)?;
+        let waits = match word(row, 2)? {
+            SlotDecision::Held => Waits::ForModel,
+            _ => Waits::ForRun,
+        };
         if let Ok(job) = row.get::<_, String>(0)?.parse::<JobId>() {
-            buffered.push((job, instant::parse(&due_at)?));
+            waiting.push((job, instant::parse(&due_at)?, waits));
         }
     }
-    Ok(buffered)
+    Ok(waiting)
 }

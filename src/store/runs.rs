@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
+use tokio::sync::oneshot;
 
 use super::error::StoreError;
 use super::{Store, instant};
@@ -40,6 +41,17 @@ pub struct AttemptEnd {
     pub usage: Usage,
     /// What it cost; `None` is unknown.
     pub usd: Option<f64>,
+}
+
+/// What is on its way to the disk.
+#[derive(Debug)]
+pub struct Written(oneshot::Receiver<Result<(), StoreError>>);
+
+impl Written {
+    /// Waits until it is there.
+    pub async fn wait(self) -> Result<(), StoreError> {
+        self.0.await.map_err(|_| StoreError::Stopped)?
+    }
 }
 
 /// A tool call that ended.
@@ -145,24 +157,27 @@ impl Store {
     }
 
     /// Records how the work ended, before any tidying, while the row stays `running` (semantics
-    /// §2). If the process dies now, the row is finished from this.
+    /// §2). If the process dies once it is written, the row is finished from this. It is kept until
+    /// the disk takes it.
     pub async fn record_work(
         &self,
         run_id: &RunId,
         work: Work,
         last_attempt: Option<AttemptEnd>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Written, StoreError> {
         let run_id = run_id.clone();
-        self.writer
-            .transaction(move |db| {
+        let receipt = self
+            .writer
+            .keep(move |db| {
                 set_work(db, &run_id, &work)?;
-                last_attempt.map_or(Ok(()), |end| set_attempt_end(db, &run_id, &end))
+                last_attempt.as_ref().map_or(Ok(()), |end| set_attempt_end(db, &run_id, end))
             })
-            .await
+            .await?;
+        Ok(Written(receipt))
     }
 
     /// Records the clean-up and the terminal state that the work's end leads to. A run that was
-    /// already finished is left as it is.
+    /// already finished is left as it is. It is kept until the disk takes it.
     pub async fn finish_run(
         &self,
         run_id: &RunId,
@@ -170,7 +185,8 @@ impl Store {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let run_id = run_id.clone();
-        self.writer.transaction(move |db| finish(db, &run_id, &cleanup, now)).await
+        let receipt = self.writer.keep(move |db| finish(db, &run_id, &cleanup, now)).await?;
+        Written(receipt).wait().await
     }
 }
 

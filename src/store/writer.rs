@@ -4,6 +4,10 @@
 //! that waits (up to [`GROUP_MAX`]), runs each request in a savepoint of its own inside one
 //! transaction, commits once, and only then answers: alone a request costs one sync, a thousand
 //! at once cost a handful. A request that fails undoes itself and nobody else.
+//!
+//! Where the disk does not take a group, those who are not patient hear of it at once. What is
+//! *kept* is written with the next group, and the one after that, in its order, until the disk has
+//! room again: how a run went is known only once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,12 +33,36 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How soon an opening that met a lock is tried again.
 const OPEN_AGAIN: Duration = Duration::from_millis(20);
 
-type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
-type Work = Box<dyn FnOnce(&Connection) -> Answer + Send>;
+/// How soon a group that the disk did not take is tried again.
+const WRITE_AGAIN: Duration = Duration::from_millis(200);
+
+/// Of so many tries in a row one is logged.
+const TELL_EACH: u32 = 50;
+
+type Outside = Box<dyn FnOnce(&Connection) + Send>;
 
 enum Request {
-    InTransaction(Work),
-    Outside(Work),
+    InTransaction(Box<dyn Work>),
+    Outside(Outside),
+}
+
+/// One request of a group.
+trait Work: Send {
+    /// Runs it in a savepoint of the open transaction, not for the first time, maybe. Fails only if
+    /// the transaction as a whole cannot go on.
+    fn run(&mut self, db: &Connection) -> Result<(), String>;
+
+    /// Says what came of it, once the group is on the disk or given up.
+    fn answer(self: Box<Self>, committed: Result<(), String>);
+
+    /// Whether it is kept until the disk takes it.
+    fn patience(&self) -> Patience;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    None,
+    UntilWritten,
 }
 
 /// A handle on the writing thread; the thread ends with its last handle.
@@ -56,7 +84,7 @@ impl Writer {
     pub(super) async fn transaction<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let receipt = self.submit_transaction(work).await?;
         receipt.await.map_err(|_| StoreError::Stopped)?
@@ -70,28 +98,39 @@ impl Writer {
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let (sender, receiver) = oneshot::channel();
-        self.submit(Request::InTransaction(in_savepoint(work, sender))).await?;
-        Ok(receiver)
+        self.request(work, Patience::None).await
     }
 
-    /// Queues `work` for the next transaction and does not wait for the disk. What is queued
-    /// later is written later; a failure is logged as one of `what`.
+    /// The same for what is kept until the disk takes it.
+    pub(super) async fn keep<T, F>(
+        &self,
+        work: F,
+    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.request(work, Patience::UntilWritten).await
+    }
+
+    /// Keeps `work` until the disk takes it, and does not wait for that. What is queued later is
+    /// written later; a failure is logged as one of `what`.
     pub(super) async fn enqueue<F>(&self, what: &'static str, work: F) -> Result<(), StoreError>
     where
-        F: FnOnce(&Connection) -> rusqlite::Result<()> + Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<()> + Send + 'static,
     {
-        self.submit(Request::InTransaction(unanswered(what, work))).await
+        self.submit(unanswered(what, work, Patience::UntilWritten)).await
     }
 
-    /// The same if there is room for it; else it is lost. Never waits.
+    /// Writes `work` if there is room for it, in the queue and on the disk; else it is lost. Never
+    /// waits.
     pub(super) fn offer<F>(&self, what: &'static str, work: F)
     where
-        F: FnOnce(&Connection) -> rusqlite::Result<()> + Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<()> + Send + 'static,
     {
-        if self.0.try_send(Request::InTransaction(unanswered(what, work))).is_err() {
+        if self.0.try_send(unanswered(what, work, Patience::None)).is_err() {
             tracing::debug!(what, "not stored: too much waits for the ledger");
         }
     }
@@ -103,12 +142,26 @@ impl Writer {
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
-        self.submit(Request::Outside(Box::new(move |db| {
-            let result = work(db).map_err(StoreError::from);
-            Box::new(move |_| drop(sender.send(result)))
-        })))
-        .await?;
+        let work = move |db: &Connection| drop(sender.send(work(db).map_err(StoreError::from)));
+        self.submit(Request::Outside(Box::new(work))).await?;
         receiver.await.map_err(|_| StoreError::Stopped)?
+    }
+
+    async fn request<T, F>(
+        &self,
+        work: F,
+        patience: Patience,
+    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        // Nobody waits any more: the caller was cancelled, and the record stands.
+        let told = move |answer| drop(sender.send(answer));
+        self.submit(Request::InTransaction(Box::new(Task { work, told, patience, result: None })))
+            .await?;
+        Ok(receiver)
     }
 
     async fn submit(&self, request: Request) -> Result<(), StoreError> {
@@ -160,37 +213,56 @@ fn private_to_the_owner(path: &Path) {
     }
 }
 
-fn in_savepoint<T, F>(work: F, sender: oneshot::Sender<Result<T, StoreError>>) -> Work
+fn unanswered<F>(what: &'static str, work: F, patience: Patience) -> Request
 where
-    T: Send + 'static,
-    F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    F: FnMut(&Connection) -> rusqlite::Result<()> + Send + 'static,
 {
-    Box::new(move |db| {
-        let result = savepoint(db, work);
-        Box::new(move |committed| {
-            let answer = match (result, committed) {
-                (Ok(value), Ok(())) => Ok(value),
-                (Err(error), _) => Err(StoreError::Sql(error)),
-                (Ok(_), Err(error)) => Err(error),
-            };
-            // Nobody waits any more: the caller was cancelled, and the record stands.
-            drop(sender.send(answer));
-        })
-    })
+    let told = move |answer: Result<(), StoreError>| {
+        if let Err(error) = answer {
+            tracing::error!(what, %error, "could not be stored");
+        }
+    };
+    Request::InTransaction(Box::new(Task { work, told, patience, result: None }))
 }
 
-fn unanswered<F>(what: &'static str, work: F) -> Work
+/// A request with its result, until the commit says whether that stands.
+struct Task<T, F, G> {
+    work: F,
+    told: G,
+    patience: Patience,
+    result: Option<rusqlite::Result<T>>,
+}
+
+impl<T, F, G> Work for Task<T, F, G>
 where
-    F: FnOnce(&Connection) -> rusqlite::Result<()> + Send + 'static,
+    T: Send,
+    F: FnMut(&Connection) -> rusqlite::Result<T> + Send,
+    G: FnOnce(Result<T, StoreError>) + Send,
 {
-    Box::new(move |db| {
-        let result = savepoint(db, work).map_err(StoreError::from);
-        Box::new(move |committed| {
-            if let Err(error) = result.and(committed) {
-                tracing::error!(what, %error, "could not be stored");
-            }
-        })
-    })
+    fn run(&mut self, db: &Connection) -> Result<(), String> {
+        let result = savepoint(db, &mut self.work);
+        let trouble = match &result {
+            Err(error) if is_the_disks(error) => Some(error.to_string()),
+            _ if db.is_autocommit() => Some("the transaction was undone".to_owned()),
+            _ => None,
+        };
+        self.result = Some(result);
+        trouble.map_or(Ok(()), Err)
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), String>) {
+        let answer = match (self.result, committed) {
+            (Some(Ok(value)), Ok(())) => Ok(value),
+            (Some(Err(error)), Ok(())) => Err(StoreError::Sql(error)),
+            (_, Err(trouble)) => Err(StoreError::Commit(trouble)),
+            (None, Ok(())) => Err(StoreError::Stopped),
+        };
+        (self.told)(answer);
+    }
+
+    fn patience(&self) -> Patience {
+        self.patience
+    }
 }
 
 fn savepoint<T>(
@@ -201,55 +273,122 @@ fn savepoint<T>(
     match work(db) {
         Ok(value) => db.execute_batch("RELEASE request").map(|()| value),
         Err(error) => {
-            db.execute_batch("ROLLBACK TO request; RELEASE request")?;
-            Err(error)
+            // If that fails, the transaction is gone, and with it the savepoint.
+            let undone = db.execute_batch("ROLLBACK TO request; RELEASE request");
+            Err(if is_the_disks(&error) { error } else { undone.err().unwrap_or(error) })
         }
     }
+}
+
+/// Whether it is not the request's fault but that of the place where it is to be written.
+fn is_the_disks(error: &rusqlite::Error) -> bool {
+    use ErrorCode::{
+        CannotOpen, DatabaseBusy, DatabaseLocked, DiskFull, ReadOnly, SystemIoFailure,
+    };
+    matches!(
+        error.sqlite_error_code(),
+        Some(DiskFull | SystemIoFailure | CannotOpen | ReadOnly | DatabaseBusy | DatabaseLocked)
+    )
 }
 
 fn write_until_closed(db: &Connection, mut requests: mpsc::Receiver<Request>) {
-    while let Some(first) = requests.blocking_recv() {
-        let mut group = Vec::new();
-        let mut outside = Vec::new();
-        let mut sort = |request| match request {
-            Request::InTransaction(work) => group.push(work),
-            Request::Outside(work) => outside.push(work),
-        };
-        sort(first);
-        for _ in 1..GROUP_MAX {
-            match requests.try_recv() {
-                Ok(request) => sort(request),
-                Err(_) => break,
+    let mut kept = Vec::new();
+    let mut tries = 0_u32;
+    while let Some(Taken { group, outside, are_last }) = take(&mut requests, kept) {
+        let count = group.len();
+        kept = write_group(db, group, tries.is_multiple_of(TELL_EACH));
+        match (tries, kept.is_empty()) {
+            (0, true) => {}
+            (_, true) => {
+                tracing::info!(count, tries, "the ledger has taken what was kept for it");
+                tries = 0;
             }
-        }
-        if !group.is_empty() {
-            write_group(db, group);
+            (_, false) => tries += 1,
         }
         for work in outside {
-            work(db)(Ok(()));
+            work(db);
+        }
+        if are_last {
+            break;
         }
     }
 }
 
-fn write_group(db: &Connection, group: Vec<Work>) {
-    if let Err(error) = begin(db) {
-        let words = error.to_string();
-        for work in group {
-            // `work` is not run: its savepoint would be a transaction of its own.
-            drop(work);
+/// What is written next.
+struct Taken {
+    group: Vec<Box<dyn Work>>,
+    outside: Vec<Outside>,
+    /// Nothing will come after them.
+    are_last: bool,
+}
+
+/// What waits, behind what is kept; `None` when nothing will come any more.
+fn take(requests: &mut mpsc::Receiver<Request>, kept: Vec<Box<dyn Work>>) -> Option<Taken> {
+    let mut taken = Taken { group: kept, outside: Vec::new(), are_last: false };
+    if taken.group.is_empty() {
+        taken.add(requests.blocking_recv()?);
+    } else {
+        std::thread::sleep(WRITE_AGAIN);
+    }
+    while taken.group.len() + taken.outside.len() < GROUP_MAX {
+        match requests.try_recv() {
+            Ok(request) => taken.add(request),
+            Err(mpsc::error::TryRecvError::Empty) => break,
+            Err(mpsc::error::TryRecvError::Disconnected) => {
+                taken.are_last = true;
+                break;
+            }
         }
-        tracing::error!(error = words, "could not begin a transaction");
-        return;
     }
-    let answers: Vec<Answer> = group.into_iter().map(|work| work(db)).collect();
-    let committed = db.execute_batch("COMMIT").map_err(|error| {
-        tracing::error!(%error, "commit failed");
+    Some(taken)
+}
+
+impl Taken {
+    fn add(&mut self, request: Request) {
+        match request {
+            Request::InTransaction(work) => self.group.push(work),
+            Request::Outside(work) => self.outside.push(work),
+        }
+    }
+}
+
+/// Writes a group and answers. Returns what is kept since the disk did not take it.
+fn write_group(
+    db: &Connection,
+    mut group: Vec<Box<dyn Work>>,
+    is_told: bool,
+) -> Vec<Box<dyn Work>> {
+    if group.is_empty() {
+        return group;
+    }
+    let Err(trouble) = write_all(db, &mut group) else {
+        for work in group {
+            work.answer(Ok(()));
+        }
+        return Vec::new();
+    };
+    if is_told {
+        tracing::error!(error = trouble, "the ledger cannot be written");
+    }
+    let (kept, given_up): (Vec<_>, Vec<_>) =
+        group.into_iter().partition(|work| work.patience() == Patience::UntilWritten);
+    for work in given_up {
+        work.answer(Err(trouble.clone()));
+    }
+    kept
+}
+
+/// All of a group in one transaction, or nothing of it.
+fn write_all(db: &Connection, group: &mut [Box<dyn Work>]) -> Result<(), String> {
+    begin(db).map_err(|error| error.to_string())?;
+    let written = group.iter_mut().try_for_each(|work| work.run(db));
+    let committed = written
+        .and_then(|()| db.execute_batch("COMMIT").map_err(|error| format!("commit: {error}")));
+    if committed.is_err() && !db.is_autocommit() {
+        // Whatever is left of it; the next one begins anew.
         drop(db.execute_batch("ROLLBACK"));
-        error.to_string()
-    });
-    for answer in answers {
-        answer(committed.clone().map_err(StoreError::Commit));
     }
+    committed
 }
 
 /// Begins a transaction, and waits as long as another process holds the lock: a result that is

@@ -103,9 +103,6 @@ pub enum TurnEnd {
         /// What was allowed.
         allowed: u64,
     },
-    /// The transcript cannot be written.
-    #[error(transparent)]
-    Transcript(#[from] TranscriptError),
 }
 
 /// A conversation with tools, kept outside the future that drives it.
@@ -138,10 +135,10 @@ impl Turn {
         mut transcript: Transcript,
         masker: Arc<Masker>,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, TurnEnd> {
+    ) -> Self {
         let first = Message::User { text: prompt };
-        transcript.append(&first).await?;
-        Ok(Self {
+        transcript.append(&first).await;
+        Self {
             system,
             messages: vec![first],
             tools,
@@ -155,7 +152,7 @@ impl Turn {
             streaming: String::new(),
             last_call: None,
             repeats: 0,
-        })
+        }
     }
 
     /// Asks `model` until it answers, from where the conversation has come to: after an end it may
@@ -170,7 +167,7 @@ impl Turn {
             self.check_bounds()?;
             let completion = self.ask(model, observer).await?;
             let said = completion.turn.clone();
-            self.transcript.append(&Message::Assistant(said.clone())).await?;
+            self.transcript.append(&Message::Assistant(said.clone())).await;
             self.messages.push(Message::Assistant(said));
             match completion.finish {
                 Finish::ToolCalls => {
@@ -303,7 +300,7 @@ impl Turn {
                 content: content.clone(),
                 is_error: outcome.verdict != Verdict::Ok,
             };
-            self.transcript.append(&result).await?;
+            self.transcript.append(&result).await;
             self.messages.push(result);
             self.refuse_loops(call, content)?;
         }

@@ -1,7 +1,6 @@
 //! What must hold of the ledger, whatever has happened to the program.
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
 use super::House;
@@ -131,10 +130,7 @@ pub fn assert_one_at_a_time(house: &House, job: &str) {
 
 /// Changes the ledger as nobody does, to make the past look different. Nothing may be running.
 pub fn rewrite(house: &House, sql: &str) {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
-    let db = Connection::open_with_flags(house.path("state/punctual.db"), flags).unwrap();
-    db.busy_timeout(super::LONG).unwrap();
-    assert!(db.execute(sql, []).unwrap() > 0, "{sql}");
+    assert!(house.writable().execute(sql, []).unwrap() > 0, "{sql}");
 }
 
 /// The runs of a job in their order: attempt, trigger, state and kind of error.

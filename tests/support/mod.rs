@@ -172,6 +172,14 @@ impl House {
         open(&self.path("state/punctual.db"))
     }
 
+    /// The same for whoever writes into it.
+    pub fn writable(&self) -> Connection {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+        let db = Connection::open_with_flags(self.path("state/punctual.db"), flags).unwrap();
+        db.busy_timeout(LONG).unwrap();
+        db
+    }
+
     /// The rows of a query, a JSON list each.
     pub fn rows(&self, sql: &str) -> Vec<Value> {
         rows(&self.database(), sql)

@@ -34,15 +34,20 @@ pub struct Stub {
     shared: Arc<Shared>,
 }
 
+type Probed = dyn Fn() -> Vec<Act> + Send + Sync;
+
 #[derive(Default)]
 struct Shared {
     requests: Mutex<Vec<Value>>,
     heads: Mutex<Vec<String>>,
+    /// What is done for whoever asks for the models, if not the usual.
+    on_probe: Mutex<Option<Arc<Probed>>>,
+    probes: AtomicUsize,
     clients_gone: AtomicUsize,
     is_closed: AtomicBool,
 }
 
-type Play = dyn Fn(usize) -> Vec<Act> + Send + Sync;
+type Play = dyn Fn(usize, &Value) -> Vec<Act> + Send + Sync;
 
 impl Stub {
     /// A server that plays `play(n)` for its `n`th request, the first being 0. `play` is called
@@ -51,9 +56,29 @@ impl Stub {
         Self::at(Ipv4Addr::LOCALHOST, play)
     }
 
+    /// A server whose answer depends on what it is asked.
+    pub fn answering(play: impl Fn(&Value) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        Self::start((Ipv4Addr::LOCALHOST, 0).into(), move |_, request| play(request))
+    }
+
     /// The same at another address of the loopback interface.
     pub fn at(address: Ipv4Addr, play: impl Fn(usize) -> Vec<Act> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((address, 0)).unwrap();
+        Self::on((address, 0).into(), play)
+    }
+
+    /// The same at an address where nobody listens yet.
+    pub fn on(
+        address: SocketAddr,
+        play: impl Fn(usize) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Self {
+        Self::start(address, move |n, _| play(n))
+    }
+
+    fn start(
+        address: SocketAddr,
+        play: impl Fn(usize, &Value) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared::default());
         let (play, door): (Arc<Play>, _) = (Arc::new(play), Arc::clone(&shared));
@@ -77,6 +102,18 @@ impl Stub {
 
     pub fn url(&self) -> String {
         format!("http://{}/v1", self.address)
+    }
+
+    /// Does this for whoever asks which models there are.
+    #[must_use]
+    pub fn when_probed(self, play: impl Fn() -> Vec<Act> + Send + Sync + 'static) -> Self {
+        *self.shared.on_probe.lock().unwrap() = Some(Arc::new(play));
+        self
+    }
+
+    /// How often it was asked which models there are. Those are no requests.
+    pub fn probes(&self) -> usize {
+        self.shared.probes.load(Ordering::SeqCst)
     }
 
     /// The bodies of the requests so far.
@@ -110,13 +147,20 @@ impl Drop for Stub {
 impl Shared {
     fn answer(&self, mut stream: TcpStream, play: &Play) {
         let Some((head, body)) = read_request(&mut stream) else { return };
-        self.heads.lock().unwrap().push(head);
-        let n = {
-            let mut requests = self.requests.lock().unwrap();
-            requests.push(body);
-            requests.len() - 1
+        let acts = if head.starts_with("GET ") {
+            self.probes.fetch_add(1, Ordering::SeqCst);
+            let play = self.on_probe.lock().unwrap().clone();
+            play.map_or_else(|| vec![Act::Say(refusal("200 OK", &json!({"data": []})))], |it| it())
+        } else {
+            self.heads.lock().unwrap().push(head);
+            let n = {
+                let mut requests = self.requests.lock().unwrap();
+                requests.push(body.clone());
+                requests.len() - 1
+            };
+            play(n, &body)
         };
-        for act in play(n) {
+        for act in acts {
             let is_there = match act {
                 Act::Say(text) => stream.write_all(text.as_bytes()).is_ok(),
                 Act::Wait(length) => stays(&mut stream, length),

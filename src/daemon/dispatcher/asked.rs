@@ -9,7 +9,7 @@ use super::{Dispatcher, Phase, Scheduling, answered};
 use crate::daemon::event::{Answer, Command};
 use crate::daemon::lock::Kind;
 use crate::daemon::protocol::{
-    PausedJob, Reply, RetryingJob, Status, StatusNext, StatusRun, Target,
+    PausedJob, Reply, RetryingJob, Status, StatusNext, StatusRun, Target, UnreachableJob,
 };
 use crate::job::{JobId, digest};
 use crate::plan::{Act, Availability, ByHand, Pause, Record};
@@ -269,6 +269,7 @@ impl Dispatcher {
             next: next.map(|(due, job)| StatusNext { job: job.to_string(), due_at: due }),
             paused: self.paused_jobs(),
             retrying: self.retrying_jobs(),
+            unreachable: self.unreachable_jobs(),
             runs,
             lanes: Vec::new(),
             recoveries: self.patrol.recoveries(),
@@ -282,6 +283,14 @@ impl Dispatcher {
             Some(PausedJob { job: id.to_string(), cause, reason, until: pause.until })
         });
         paused.collect()
+    }
+
+    fn unreachable_jobs(&self) -> Vec<UnreachableJob> {
+        let unreachable = self.planner.ids().filter_map(|id| {
+            let (since, asked_again_at) = self.planner.waits_for_model(id)?;
+            Some(UnreachableJob { job: id.to_string(), since, asked_again_at })
+        });
+        unreachable.collect()
     }
 
     fn retrying_jobs(&self) -> Vec<RetryingJob> {

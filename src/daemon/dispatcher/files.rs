@@ -14,6 +14,7 @@ use crate::clock::{Now, to_millis};
 use crate::config::{Config, JobSet};
 use crate::daemon::event::{Answer, Command, Files};
 use crate::daemon::protocol::{Reloaded, Reply};
+use crate::executor::probed_servers;
 use crate::job::{JobId, JobSpec, Problem};
 use crate::plan::{Reason, Rules};
 use crate::store::{Definition, JobMemory, JobRow};
@@ -49,10 +50,13 @@ impl Reading {
 
 impl Dispatcher {
     /// Says which configuration is in force.
-    pub(in crate::daemon) fn holds(&mut self, config: &Config) {
+    pub(in crate::daemon) fn holds(&mut self, config: &Config, now: Timestamp) {
         self.reading.state_dir = Some(config.state_dir.clone());
         self.reading.zones = zones_of(config);
         self.patrol.use_config(config);
+        for (id, spec) in &self.jobs {
+            self.planner.use_servers(id, probed_servers(spec, config), now);
+        }
     }
 
     pub(super) fn reload_wanted(&mut self, answer: Option<Answer>) -> Vec<Command> {
@@ -192,7 +196,7 @@ impl Dispatcher {
         told.invalid.clone_from(&self.invalid);
         commands.extend(self.commands_of(acts, wall));
         if let Ok(config) = files.config {
-            self.holds(&config);
+            self.holds(&config, wall);
             commands.push(Command::UseConfig(config));
         }
         self.reading.problem = None;

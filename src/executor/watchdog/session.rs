@@ -132,7 +132,7 @@ impl State {
             (Stage::Ending, _) => Doing::Ending,
             (Stage::Model { .. }, _) => Doing::Model,
             (Stage::Busy, Some(Phase::Tool)) => Doing::Tool { limit: tool_timeout },
-            (Stage::Busy | Stage::PreExecution, _) => Doing::Between,
+            (Stage::Setup(_) | Stage::Busy | Stage::PreExecution, _) => Doing::Between,
         }
     }
 }

@@ -19,6 +19,8 @@ pub enum Tripped {
     PreExecution(Duration),
     /// No lane in time.
     Lane(Duration),
+    /// It was not set up in time.
+    Setup(Duration),
     /// It has held its session's lock for too long.
     SessionHeld(Duration),
     /// Somebody ended it.
@@ -33,6 +35,7 @@ impl Tripped {
             Self::Deadline(_)
             | Self::PreExecution(_)
             | Self::Lane(_)
+            | Self::Setup(_)
             | Self::SessionHeld(_)
             | Self::Cancelled(_) => None,
         }
@@ -78,6 +81,11 @@ impl Tripped {
                 format!("no lane was free within {}", humantime::format_duration(limit)),
             )
             .by_limit(Limit::Lane, Some(limit)),
+            Self::Setup(limit) => Failure::new(
+                ErrorKind::SetupTimeout,
+                format!("it was not set up within {}", humantime::format_duration(limit)),
+            )
+            .by_limit(Limit::Setup, Some(limit)),
             Self::SessionHeld(limit) => Failure::new(
                 ErrorKind::Stuck,
                 format!(

@@ -1,6 +1,6 @@
 //! Whatever happens to a planner, in any order: no slot is lost and none runs twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::tests::{EIGHT, at, cron, id};
 use super::*;
 use crate::job::{AfterInterruption, Catchup, Overlap};
-use crate::plan::{Act, PauseChange, Start};
+use crate::plan::{Act, PauseChange, Server, Start, Waits};
 use crate::run::{ErrorKind, State, Trigger};
 
 /// One thing that happens to a planner.
@@ -21,6 +21,7 @@ enum Happens {
     Pauses,
     Resumes,
     Restarts(u64),
+    Answers(bool),
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -41,6 +42,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         1 => Just(Happens::Pauses),
         1 => Just(Happens::Resumes),
         1 => (0..600_000_u64).prop_map(Happens::Restarts),
+        3 => any::<bool>().prop_map(Happens::Answers),
     ]
 }
 
@@ -53,16 +55,21 @@ struct Ledger {
     rows: BTreeMap<Timestamp, (Timestamp, u64, SlotDecision)>,
     runs: BTreeMap<(Timestamp, u32), Trigger>,
     live: Vec<Start>,
+    /// Slots that are held for a model.
+    held: BTreeSet<Timestamp>,
+    /// The servers of the job's models.
+    servers: Arc<[Server]>,
     earliest: Timestamp,
     decided_until: Timestamp,
     pause: Option<Pause>,
 }
 
 impl Ledger {
-    fn new(rules: Rules) -> Self {
+    fn new(rules: Rules, servers: Arc<[Server]>) -> Self {
         let start = at(EIGHT);
         let mut planner = Planner::default();
         planner.adopt(&id("a"), rules.clone(), Memory::since(start), start);
+        planner.use_servers(&id("a"), Arc::clone(&servers), start);
         Self {
             rules,
             planner,
@@ -71,6 +78,8 @@ impl Ledger {
             rows: BTreeMap::new(),
             runs: BTreeMap::new(),
             live: Vec::new(),
+            held: BTreeSet::new(),
+            servers,
             earliest: start,
             decided_until: start,
             pause: None,
@@ -92,6 +101,7 @@ impl Ledger {
                     self.planner.rewound(Some(rewound), self.wall);
                     self.look();
                 }
+                Act::Probe(servers) => assert!(!servers.is_empty()),
                 Act::Replace(_) | Act::Release(_) => {}
                 Act::Record(record) => {
                     if let (Some(first), Some(last)) = (record.rows.first(), record.rows.last()) {
@@ -101,12 +111,22 @@ impl Ledger {
                     for row in &record.rows {
                         assert!(row.due_at <= row.due_until && row.due_until <= self.wall);
                         let row_of = (row.due_until, row.slots, row.decision);
+                        if row.decision == SlotDecision::Held && row.start.is_some() {
+                            assert_eq!(row.reason, Some(Reason::ModelUnreachable));
+                            self.held.insert(row.due_at);
+                        }
                         let known = self.rows.insert(row.due_at, row_of);
                         assert_eq!(known, None, "{} was decided before", row.due_at);
                     }
                     for turned in &record.turned {
-                        let row = self.rows.get_mut(&turned.due_at).expect("it was buffered");
-                        assert_eq!(row.2, SlotDecision::Buffered);
+                        let row = self.rows.get_mut(&turned.due_at).expect("it waited");
+                        let gives_up = match row.2 {
+                            SlotDecision::Buffered => SlotDecision::Skipped,
+                            SlotDecision::Held => SlotDecision::Missed,
+                            other => panic!("{} was {other}", turned.due_at),
+                        };
+                        assert!([SlotDecision::Started, gives_up].contains(&turned.decision));
+                        assert_eq!(row.2 == SlotDecision::Held, self.held.remove(&turned.due_at));
                         row.2 = turned.decision;
                     }
                     if let Some(start) = record.start {
@@ -157,8 +177,13 @@ impl Ledger {
         memory.pause.clone_from(&self.pause);
         self.planner = Planner::default();
         self.planner.adopt(&id("a"), self.rules.clone(), memory, self.wall);
-        let buffered = self.rows.iter().filter(|(_, row)| row.2 == SlotDecision::Buffered);
-        let buffered: Vec<_> = buffered.map(|(due, _)| *due).collect();
+        self.planner.use_servers(&id("a"), Arc::clone(&self.servers), self.wall);
+        let waits = |(due, row): (&Timestamp, &(_, _, SlotDecision))| match row.2 {
+            SlotDecision::Buffered => Some((*due, Waits::ForRun)),
+            SlotDecision::Held if self.held.contains(due) => Some((*due, Waits::ForModel)),
+            _ => None,
+        };
+        let waiting: Vec<_> = self.rows.iter().filter_map(waits).collect();
         for start in std::mem::take(&mut self.live) {
             let end = RunEnd {
                 state: State::Interrupted,
@@ -169,8 +194,8 @@ impl Ledger {
             let acts = self.planner.ended_before(&id("a"), start.chain, &end, self.wall);
             self.keep(acts);
         }
-        for due_at in buffered {
-            let acts = self.planner.rebuffered(&id("a"), due_at, self.wall);
+        for (due_at, waits) in waiting {
+            let acts = self.planner.waits_again(&id("a"), due_at, waits, self.wall);
             self.keep(acts);
         }
         self.look();
@@ -209,6 +234,19 @@ impl Ledger {
                 self.keep(acts);
             }
             Happens::Restarts(down_ms) => self.restart(down_ms),
+            Happens::Answers(reachable) => {
+                for server in Arc::clone(&self.servers).iter() {
+                    let acts = self.planner.probed(server, reachable, self.wall);
+                    self.keep(acts);
+                }
+            }
+        }
+    }
+
+    /// Nothing is held for a model for longer than the longest window.
+    fn check_held(&self) {
+        for due in &self.held {
+            assert!(*due + Duration::from_hours(2) > self.wall, "{due} is held at {}", self.wall);
         }
     }
 
@@ -242,16 +280,19 @@ proptest! {
         overlap in proptest::sample::select(Overlap::ALL.to_vec()),
         catchup in proptest::sample::select(Catchup::ALL.to_vec()),
         text in proptest::sample::select(vec!["* * * * *", "*/7 * * * *", "30 */2 * * *", "*/20 * * * * *"]),
+        servers in 0..3_usize,
         events in proptest::collection::vec(happens(), 1..60),
     ) {
         let mut rules = cron(text);
         (rules.overlap, rules.catchup) = (overlap, catchup);
         rules.retry.interrupted = AfterInterruption::RepeatOnce;
-        let mut ledger = Ledger::new(rules);
+        let servers = (0..servers).map(|it| Server(format!("http://{it}"))).collect();
+        let mut ledger = Ledger::new(rules, servers);
         for event in &events {
             ledger.happen(event);
         }
         ledger.look();
         ledger.check();
+        ledger.check_held();
     }
 }

@@ -62,6 +62,7 @@ impl Job {
             memory: &self.memory,
             living: self.living,
             unseen_because: Reason::Down,
+            reaches_models: true,
         };
         decide(view, now)
     }

@@ -39,7 +39,7 @@ pub(super) fn id(name: &str) -> JobId {
     name.parse().unwrap()
 }
 
-fn planner(jobs: &[(&str, Rules)], since: &str) -> Planner {
+pub(super) fn planner(jobs: &[(&str, Rules)], since: &str) -> Planner {
     let mut planner = Planner::default();
     for (name, rules) in jobs {
         planner.adopt(&id(name), rules.clone(), Memory::since(at(since)), at(since));
@@ -48,13 +48,13 @@ fn planner(jobs: &[(&str, Rules)], since: &str) -> Planner {
 }
 
 /// A reading of a clock that has never been set, on a machine that was started on that day.
-fn now(text: &str) -> Now {
+pub(super) fn now(text: &str) -> Now {
     let since = at(text).duration_since(at("2026-11-30T00:00:00Z"));
     Now { wall: at(text), since_boot: since.unsigned_abs() }
 }
 
 /// What acts say, in short.
-fn short(acts: &[Act]) -> Vec<String> {
+pub(super) fn short(acts: &[Act]) -> Vec<String> {
     let time = |at: Timestamp| format!("{at:.0}").split('T').nth(1).unwrap().to_owned();
     let mut words = Vec::new();
     for act in acts {
@@ -62,6 +62,9 @@ fn short(acts: &[Act]) -> Vec<String> {
             Act::Replace(job) => words.push(format!("replace {job}")),
             Act::Release(_) => words.push("release".into()),
             Act::Rewind(_) => words.push("rewind".into()),
+            Act::Probe(servers) => {
+                words.extend(servers.iter().map(|server| format!("ask {}", server.0)));
+            }
             Act::Record(record) => {
                 words.extend(record.rows.iter().map(|row| {
                     let reason = row.reason.map(|it| format!(" {it}")).unwrap_or_default();
@@ -98,7 +101,7 @@ fn short(acts: &[Act]) -> Vec<String> {
     words
 }
 
-fn start_of(acts: &[Act]) -> Start {
+pub(super) fn start_of(acts: &[Act]) -> Start {
     let start = acts.iter().find_map(|act| match act {
         Act::Record(record) => record.start,
         _ => None,
@@ -106,7 +109,7 @@ fn start_of(acts: &[Act]) -> Start {
     start.expect("a run starts")
 }
 
-fn end(state: State, kind: Option<ErrorKind>, at_text: &str) -> RunEnd {
+pub(super) fn end(state: State, kind: Option<ErrorKind>, at_text: &str) -> RunEnd {
     RunEnd { state, kind, tool_calls: 0, at: at(at_text) }
 }
 
@@ -660,12 +663,12 @@ fn what_a_dead_process_left_goes_on_is_repeated_once_or_is_over() {
     let late = at("2026-11-30T11:00:01Z");
     assert!(planner_of(&daily).requeued(&id("a"), first, late).is_none());
     let mut waits = planner_of(&daily);
-    assert_eq!(waits.rebuffered(&id("a"), nine, restart), []);
+    assert_eq!(waits.waits_again(&id("a"), nine, Waits::ForRun, restart), []);
     assert_eq!(
         short(&waits.look(now("2026-11-30T09:01:00Z"))),
         ["09:00:00Z turned started", "start 09:00:00Z #1 by catchup"]
     );
-    let too_late = planner_of(&daily).rebuffered(&id("a"), nine, late);
+    let too_late = planner_of(&daily).waits_again(&id("a"), nine, Waits::ForRun, late);
     assert_eq!(short(&too_late), ["09:00:00Z turned skipped too_late"]);
 }
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{ByHand, Ids, Track, Waiting};
+use super::{ByHand, Common, Track, Waiting};
 use crate::job::Overlap;
 use crate::plan::Reason;
 use crate::plan::act::{Act, PauseChange};
@@ -13,8 +13,8 @@ use crate::run::Trigger;
 
 impl Track {
     /// Somebody asks for a run.
-    pub(in crate::plan) fn by_hand(&mut self, ids: &mut Ids) -> (ByHand, Vec<Act>) {
-        let id = ids.next();
+    pub(in crate::plan) fn by_hand(&mut self, common: &mut Common) -> (ByHand, Vec<Act>) {
+        let id = common.next_id();
         if self.live.is_empty() || self.rules.overlap == Overlap::AllowAll {
             self.live.insert(id, None);
             return (ByHand::Starts(id), Vec::new());
@@ -52,11 +52,11 @@ impl Track {
     }
 
     /// Frees the job. What was due before is held, also if nobody has looked until now.
-    pub(in crate::plan) fn resume(&mut self, ids: &mut Ids, now: Timestamp) -> Vec<Act> {
+    pub(in crate::plan) fn resume(&mut self, common: &mut Common, now: Timestamp) -> Vec<Act> {
         let held_until = self.memory.pause.as_ref().map(|pause| pause.until.unwrap_or(now));
         let mut acts = match held_until {
             // Nothing of it starts: all of it lies within the pause.
-            Some(until) => self.decide(ids, until.min(now), Reason::Down),
+            Some(until) => self.decide(common, until.min(now), Reason::Down),
             None => Vec::new(),
         };
         let mut record = self.record();
@@ -72,7 +72,7 @@ impl Track {
     /// many of them did not wait already.
     pub(in crate::plan) fn run_past(
         &mut self,
-        ids: &mut Ids,
+        common: &mut Common,
         slots: impl IntoIterator<Item = (Timestamp, u32)>,
         now: Timestamp,
     ) -> (usize, Vec<Act>) {
@@ -83,6 +83,6 @@ impl Track {
         let chains: Vec<_> = new.map(|(due, n)| Chain::new(Trigger::Backfill, due, n)).collect();
         let count = chains.len();
         self.backfill.extend(chains);
-        (count, self.go_on(ids, now))
+        (count, self.go_on(common, now))
     }
 }

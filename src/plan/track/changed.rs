@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Ids, Track};
+use super::{Common, Track};
 use crate::plan::Reason;
 use crate::plan::act::{Act, PauseChange};
 use crate::plan::due::{JobView, Living, decide};
@@ -31,7 +31,7 @@ impl Track {
     /// starting.
     pub(in crate::plan) fn close(
         &mut self,
-        ids: &mut Ids,
+        common: &mut Common,
         now: Timestamp,
         because: Reason,
     ) -> Vec<Act> {
@@ -42,12 +42,13 @@ impl Track {
             memory: &self.memory,
             living: Living::default(),
             unseen_because: because,
+            reaches_models: true,
         };
         let plan = decide(view, now);
         self.memory.decided_until = plan.decided_until;
         self.memory.ahead.retain(|(_, last)| *last > plan.decided_until);
         self.expect(plan.next);
-        self.apply(ids, plan.slots)
+        self.apply(common, plan.slots, now)
     }
 
     /// The job's file has changed. A schedule of another timing begins its decisions anew, from
@@ -97,6 +98,7 @@ impl Track {
         self.memory.ahead = ahead;
         self.recorded_until = Timestamp::MIN;
         self.look_ahead();
+        self.asks = None;
         let longest = self.rules.retry.backoff.iter().copied().max().unwrap_or(BACKOFF_MAX);
         for retry in &mut self.retrying {
             retry.at = retry.at.min(now + longest);

@@ -2,13 +2,13 @@
 
 use jiff::Timestamp;
 
-use super::{Ids, Retrying, Track, Waiting};
+use super::{Common, Retrying, Track, Waiting, Waits, given_up};
 use crate::job::Catchup;
-use crate::plan::act::{Act, LiveId, PauseChange, Settled, Turned};
+use crate::plan::Reason;
+use crate::plan::act::{Act, LiveId, PauseChange, Settled};
 use crate::plan::due::{MISFIRE_AFTER, SlotStart, catchup_window, distance};
 use crate::plan::retry::{Chain, Follow, RunEnd, failed_slot, follow};
 use crate::plan::rules::{Account, Availability, Pause, PauseCause};
-use crate::plan::{Reason, SlotDecision};
 use crate::run::{ErrorKind, Trigger};
 use crate::schedule::Schedule;
 
@@ -16,18 +16,21 @@ impl Track {
     /// A run is over; `end` is `None` if it never began.
     pub(in crate::plan) fn ended(
         &mut self,
-        ids: &mut Ids,
+        common: &mut Common,
         id: LiveId,
         end: Option<&RunEnd>,
         now: Timestamp,
     ) -> Vec<Act> {
         self.waiting.retain(|waiting| *waiting != Waiting::ByHand(id));
         let chain = self.live.remove(&id).flatten();
+        if end.and_then(|end| end.kind).is_some_and(is_about_reach) {
+            common.reach.forget(&self.servers);
+        }
         let mut acts = match (chain, end) {
             (Some(chain), Some(end)) => self.conclude(chain, end),
             _ => Vec::new(),
         };
-        acts.extend(self.go_on(ids, now));
+        acts.extend(self.go_on(common, now));
         acts
     }
 
@@ -102,14 +105,14 @@ impl Track {
     /// A run that a dead process had queued: it goes on if its slot is still in time.
     pub(in crate::plan) fn requeued(
         &mut self,
-        ids: &mut Ids,
+        common: &mut Common,
         chain: Chain,
         now: Timestamp,
     ) -> Option<LiveId> {
         if !self.may_retry(chain) || !self.is_in_time(chain, now) {
             return None;
         }
-        let id = ids.next();
+        let id = common.next_id();
         self.live.insert(id, Some(chain));
         Some(id)
     }
@@ -129,23 +132,36 @@ impl Track {
         distance(schedule.start_of(chain.due_at), now) <= may_be_late
     }
 
-    /// A slot that a dead process had buffered: it waits on if it is still in time.
-    pub(in crate::plan) fn rebuffered(&mut self, due_at: Timestamp, now: Timestamp) -> Vec<Act> {
+    /// A slot that had waited in a dead process: it waits on if it is still in time.
+    pub(in crate::plan) fn waits_again(
+        &mut self,
+        due_at: Timestamp,
+        waits: Waits,
+        now: Timestamp,
+    ) -> Vec<Act> {
         let chain = Chain::new(Trigger::Catchup, due_at, 1);
-        if self.may_retry(chain) && self.is_in_time(chain, now) {
+        let held_until = (waits == Waits::ForModel)
+            .then(|| self.model_limit(due_at, self.start_of(due_at), due_at));
+        let in_time = held_until.map_or_else(|| self.is_in_time(chain, now), |until| now < until);
+        if self.may_retry(chain) && in_time {
             let start = SlotStart::alone(Trigger::Catchup, due_at);
-            self.waiting.push_back(Waiting::Slot { due_at, start });
+            self.waiting.push_back(Waiting::Slot { due_at, start, held_until });
             return Vec::new();
         }
         let reason = match (&self.memory.pause, self.rules.availability) {
             (Some(pause), _) => pause.reason(),
             (None, Availability::Disabled | Availability::Retired) => Reason::Disabled,
             (None, Availability::Invalid) => Reason::Invalid,
+            (None, Availability::Ready) if held_until.is_some() => Reason::ModelUnreachable,
             (None, Availability::Ready) => Reason::TooLate,
         };
         let mut record = self.record();
-        let decision = SlotDecision::Skipped;
-        record.turned.push(Turned { due_at, decision, reason: Some(reason) });
+        record.turned.push(given_up(due_at, held_until, reason));
         vec![record.into()]
     }
+}
+
+/// What says that no server of the job was there.
+fn is_about_reach(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ModelUnreachable | ErrorKind::Network)
 }

@@ -1,0 +1,171 @@
+//! A disk that is full, slow, or kept busy by somebody: no result is lost, and no deadline waits.
+
+#![expect(clippy::disallowed_methods, reason = "the bad disk is compiled from outside")]
+
+#[expect(dead_code, reason = "the other tests of the whole program use the rest")]
+mod support;
+
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use support::ledger::{assert_no_gap, assert_once, assert_sound};
+use support::scripts::{EVERY_SECOND, PLAIN, by_hand};
+use support::stub::{Act, Stub, call, finish, head, reply, text};
+use support::{House, Running, asking, until};
+
+/// How late a limit may be on a loaded machine; what was waited for takes longer by far.
+const SOON: Duration = Duration::from_secs(1);
+
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// A house on a disk that can go bad, with a model that does what the prompt says.
+struct Scene {
+    house: House,
+    stub: Stub,
+    go: std::sync::mpsc::Sender<()>,
+}
+
+/// A job `answers` whose answer comes when it is told to, a job `stalls` and a job `works` with
+/// limits, and one that is due every second.
+fn scene() -> Scene {
+    let (go, told) = channel();
+    let told: Mutex<Receiver<()>> = Mutex::new(told);
+    let stub = Stub::answering(move |request| {
+        let prompt = request["messages"][1]["content"].as_str().unwrap_or_default();
+        match prompt {
+            "answer" => {
+                let _ = told.lock().unwrap().recv_timeout(support::LONG);
+                vec![Act::Say(reply("the result"))]
+            }
+            "stall" => vec![Act::Say(head() + &text("half")), Act::Hold],
+            "work" => vec![Act::Say(
+                head() + &call("exec", "{\"command\": \"sleep 60\"}") + &finish("tool_calls"),
+            )],
+            _ => vec![Act::Say(reply("fine"))],
+        }
+    });
+    let house = asking(&stub, "", "");
+    let library = house.path("disk.so");
+    let made = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&library)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/disk.c"))
+        .args(["-ldl"])
+        .status();
+    assert!(made.unwrap().success());
+    let folder = house.path("disk");
+    std::fs::create_dir(&folder).unwrap();
+    let house = house
+        .with_env("LD_PRELOAD", library.to_str().unwrap())
+        .with_env("BAD_DISK", folder.to_str().unwrap());
+    house.job("answers", &PLAIN.replace("go", "answer"));
+    let limit = format!("timeout = \"{}ms\"", LIMIT.as_millis());
+    house.job("stalls", &format!("{}[limits]\n{limit}\n", PLAIN.replace("go", "stall")));
+    house.job("works", &by_hand("work", "", &limit));
+    house.job("ticks", EVERY_SECOND);
+    Scene { house, stub, go }
+}
+
+/// Starts the runs and makes the disk bad while they work. Returns them with the moment from which
+/// on both limits count at the latest.
+fn begin(scene: &Scene, makes_bad: impl FnOnce(&House)) -> (Running, [String; 3], Instant) {
+    let house = &scene.house;
+    let serve = house.serve();
+    let answers = house.detach("answers");
+    let stalls = house.detach("stalls");
+    let works = house.detach("works");
+    until("both work", || {
+        let asks = |prompt: &str| {
+            let asked = scene.stub.requests();
+            asked.iter().any(|it| it["messages"][1]["content"] == prompt)
+        };
+        asks("answer") && asks("stall") && house.living("sleep 60") == 1
+    });
+    let begun = Instant::now();
+    makes_bad(house);
+    (serve, [answers, stalls, works], begun)
+}
+
+/// Both limits come in time, whatever the disk does.
+fn limits_hold(scene: &Scene, begun: Instant) {
+    until("the stream is cut", || scene.stub.clients_gone() == 1);
+    until("the tool is ended", || scene.house.living("sleep 60") == 0);
+    let took = begun.elapsed();
+    assert!(took < LIMIT + SOON, "{took:?}");
+}
+
+fn nothing_is_lost(scene: &Scene, runs: &[String; 3]) {
+    let house = &scene.house;
+    let [answers, stalls, works] = runs.each_ref().map(|run| house.ended(run));
+    assert_eq!((&answers["state"], &answers["reply"]), (&json!("succeeded"), &json!("the result")));
+    assert_eq!((&stalls["state"], &stalls["partial_text"]), (&json!("timed_out"), &json!("half")));
+    assert_eq!((&works["state"], &works["error"]["phase"]), (&json!("timed_out"), &json!("tool")));
+    for run in [&answers, &stalls, &works] {
+        assert_eq!(run["attempts"].as_array().unwrap().len(), 1, "{run:#}");
+    }
+    let after = "SELECT count(*) > 1 FROM v1_runs WHERE job = 'ticks' AND state = 'succeeded'
+                 AND queued_at > (SELECT max(finished_at) FROM v1_runs WHERE job <> 'ticks')";
+    house.until(after);
+}
+
+fn ends_well(scene: &Scene, serve: Running) {
+    assert_eq!(serve.stop().code, Some(0));
+    assert_once(&scene.house);
+    assert_no_gap(&scene.house, "ticks");
+    assert_sound(&scene.house);
+    scene.house.assert_nothing_is_left();
+}
+
+#[test]
+fn a_full_disk_keeps_what_is_known_until_there_is_room() {
+    let scene = scene();
+    let full = scene.house.path("disk/full");
+    let (serve, runs, begun) =
+        begin(&scene, |house| std::fs::write(house.path("disk/full"), "").unwrap());
+    limits_hold(&scene, begun);
+    scene.go.send(()).unwrap();
+    serve.until_stderr("the ledger cannot be written");
+    // Whoever asks is answered, and nobody holds a lane any more.
+    until("the lanes are free", || {
+        let status = scene.house.say(&["status", "--json"]).json();
+        status["running"]["lanes"][0]["held"] == 0
+    });
+    let open = "SELECT count(*) = 3 FROM v1_runs WHERE job <> 'ticks' AND state = 'running'";
+    assert_eq!(scene.house.value(open), 1);
+    std::fs::remove_file(full).unwrap();
+    nothing_is_lost(&scene, &runs);
+    ends_well(&scene, serve);
+}
+
+#[test]
+fn a_slow_disk_delays_rows_and_nothing_else() {
+    let scene = scene();
+    let (serve, runs, begun) =
+        begin(&scene, |house| std::fs::write(house.path("disk/slow"), "").unwrap());
+    limits_hold(&scene, begun);
+    scene.go.send(()).unwrap();
+    scene.house.ended(&runs[0]);
+    std::fs::remove_file(scene.house.path("disk/slow")).unwrap();
+    nothing_is_lost(&scene, &runs);
+    ends_well(&scene, serve);
+}
+
+#[test]
+fn a_database_that_somebody_locks_delays_rows_and_nothing_else() {
+    let scene = scene();
+    let mut lock = None;
+    let (serve, runs, begun) = begin(&scene, |house| {
+        let db = house.writable();
+        db.execute_batch("BEGIN IMMEDIATE").unwrap();
+        lock = Some(db);
+    });
+    limits_hold(&scene, begun);
+    scene.go.send(()).unwrap();
+    until("longer than the store itself waits", || begun.elapsed() > Duration::from_secs(6));
+    drop(lock);
+    nothing_is_lost(&scene, &runs);
+    ends_well(&scene, serve);
+}
