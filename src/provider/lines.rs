@@ -5,7 +5,7 @@
 //! [`LINE_BYTES_MAX`], whatever the server sends.
 
 /// The longest line that is taken. The longest honest one is a whole answer as one JSON body.
-pub(super) const LINE_BYTES_MAX: usize = 8 << 20;
+pub(super) const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// Why bytes are no line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
