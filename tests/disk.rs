@@ -186,7 +186,7 @@ fn a_clean_up_that_hangs_is_left_behind_and_the_next_slot_comes_in_time() {
     house.until("SELECT count(*) = 3 FROM v1_runs WHERE finished_at IS NOT NULL");
     let said = serve.stop();
     assert_eq!(said.code, Some(0));
-    assert!(said.took < Duration::from_secs(60));
+    assert!(said.took < Duration::from_mins(1));
     let ends = "SELECT DISTINCT r.state, r.cleanup_outcome, c.outcome, c.detail
                 FROM v1_runs r JOIN v1_cleanups c USING (run_id) WHERE c.step = 'workspace'";
     let left = json!(["succeeded", "timed_out", "timed_out", "cut by the clean-up's budget"]);
