@@ -269,15 +269,20 @@ fn savepoint<T>(
     db: &Connection,
     work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
-    db.execute_batch("SAVEPOINT request")?;
+    execute(db, "SAVEPOINT request")?;
     match work(db) {
-        Ok(value) => db.execute_batch("RELEASE request").map(|()| value),
+        Ok(value) => execute(db, "RELEASE request").map(|()| value),
         Err(error) => {
             // If that fails, the transaction is gone, and with it the savepoint.
             let undone = db.execute_batch("ROLLBACK TO request; RELEASE request");
             Err(if is_the_disks(&error) { error } else { undone.err().unwrap_or(error) })
         }
     }
+}
+
+/// These few statements go around every request: they are parsed once.
+fn execute(db: &Connection, statement: &str) -> rusqlite::Result<()> {
+    db.prepare_cached(statement)?.execute([]).map(drop)
 }
 
 /// Whether it is not the request's fault but that of the place where it is to be written.
@@ -382,8 +387,8 @@ fn write_group(
 fn write_all(db: &Connection, group: &mut [Box<dyn Work>]) -> Result<(), String> {
     begin(db).map_err(|error| error.to_string())?;
     let written = group.iter_mut().try_for_each(|work| work.run(db));
-    let committed = written
-        .and_then(|()| db.execute_batch("COMMIT").map_err(|error| format!("commit: {error}")));
+    let committed =
+        written.and_then(|()| execute(db, "COMMIT").map_err(|error| format!("commit: {error}")));
     if committed.is_err() && !db.is_autocommit() {
         // Whatever is left of it; the next one begins anew.
         drop(db.execute_batch("ROLLBACK"));
@@ -395,7 +400,7 @@ fn write_all(db: &Connection, group: &mut [Box<dyn Work>]) -> Result<(), String>
 /// already known is not thrown away because somebody else is slow.
 fn begin(db: &Connection) -> rusqlite::Result<()> {
     loop {
-        match db.execute_batch("BEGIN IMMEDIATE") {
+        match execute(db, "BEGIN IMMEDIATE") {
             Err(rusqlite::Error::SqliteFailure(failure, _))
                 if matches!(failure.code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) =>
             {
