@@ -28,6 +28,8 @@ const REST: &str = concat!(
     "data: [DONE]\n\n"
 );
 
+const AT_ONCE: Duration = Duration::ZERO;
+
 /// What the model does once it has said a piece.
 #[derive(Clone, Copy)]
 enum Model {
@@ -50,7 +52,7 @@ fn main() {
 fn throughput() {
     const RUNS: u32 = 4000;
     let (address, _gone) = model(Model::Answers);
-    let house = house(&address, "max_concurrent_runs = 64", RUNS, 10, |_| String::new());
+    let house = house(&address, "max_concurrent_runs = 64", (RUNS, AT_ONCE), 10, "");
     let mut serve = Serve::start(house.path());
     until_ended(house.path(), RUNS);
     serve.stop();
@@ -66,7 +68,7 @@ fn throughput() {
 fn status() {
     const JOBS: u32 = 100;
     let (address, _gone) = model(Model::Answers);
-    let house = house(&address, "max_concurrent_runs = 64", 0, 0, |_| String::new());
+    let house = house(&address, "max_concurrent_runs = 64", (0, AT_ONCE), 0, "");
     for n in 0..JOBS {
         let text = "[schedule]\ncron = \"* * * * * *\"\noverlap = \"allow_all\"\n\
                     [agent]\nprompt = \"Say ok.\"\ntools = []\n";
@@ -88,10 +90,18 @@ fn status() {
 /// How long after its deadline a run's connection is closed, with two hundred in flight.
 fn deadlines() {
     const RUNS: u32 = 200;
+    // Close enough that all are in flight before the first one is cut.
+    const APART: Duration = Duration::from_millis(10);
     let (address, held) = model(Model::Stalls);
-    let house = house(&address, "max_concurrent_runs = 0", RUNS, 3, |_| {
-        "[limits]\ntimeout = \"3s\"\n".into()
-    });
+    let house = house(
+        &address,
+        "max_concurrent_runs = 0",
+        (RUNS, APART),
+        3,
+        "[limits]
+timeout = \"3s\"
+",
+    );
     let mut serve = Serve::start(house.path());
     // A run's clock starts a moment before its request arrives.
     let late = (0..RUNS)
@@ -108,9 +118,15 @@ fn deadlines() {
 fn lanes() {
     const LANES: u32 = 20;
     let (address, _gone) = model(Model::Stalls);
-    let house = house(&address, "max_concurrent_runs = 0", 2 * LANES, 3, |_| {
-        "[limits]\ntimeout = \"2s\"\n".into()
-    });
+    let house = house(
+        &address,
+        "max_concurrent_runs = 0",
+        (2 * LANES, AT_ONCE),
+        3,
+        "[limits]
+timeout = \"2s\"
+",
+    );
     let mut config = String::from("\n[lanes]\n");
     for n in 0..LANES {
         writeln!(config, "lane-{n} = 1").expect("writing to a string");
@@ -134,7 +150,7 @@ fn lanes() {
 
 /// The end of fifty processes.
 fn tree() {
-    let house = house("127.0.0.1:9", "max_concurrent_runs = 1", 0, 0, |_| String::new());
+    let house = house("127.0.0.1:9", "max_concurrent_runs = 1", (0, AT_ONCE), 0, "");
     let config = "[agents.defaults]\nmodel = \"m/m\"\n[models.providers.m]\napi = \"script\"\n\
                   script = \"model.toml\"\n";
     std::fs::write(house.path().join("config.toml"), config).expect("it is writable");
@@ -158,9 +174,15 @@ fn tree() {
 fn open_streams() {
     const RUNS: u32 = 500;
     let (address, _gone) = model(Model::Stalls);
-    let house = house(&address, "max_concurrent_runs = 0", RUNS, 3, |_| {
-        "[limits]\ntimeout = \"20s\"\n".into()
-    });
+    let house = house(
+        &address,
+        "max_concurrent_runs = 0",
+        (RUNS, AT_ONCE),
+        3,
+        "[limits]
+timeout = \"20s\"
+",
+    );
     let mut serve = Serve::start(house.path());
     std::thread::sleep(Duration::from_secs(1));
     let before = serve.rss_mb();
@@ -242,13 +264,14 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> Option<bool> {
     Some(is_stream)
 }
 
-/// Jobs that are due once, in so many seconds. `more` is added to each file.
+/// Jobs that are due once, in so many seconds, each so long after the one before. `more` is added
+/// to each file.
 fn house(
     address: &str,
     scheduler: &str,
-    jobs: u32,
+    (jobs, apart): (u32, Duration),
     seconds: u64,
-    more: impl Fn(u32) -> String,
+    more: &str,
 ) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("there is a temporary folder");
     std::fs::create_dir(dir.path().join("jobs")).expect("the temporary folder is writable");
@@ -262,10 +285,10 @@ fn house(
         .expect("it is this century")
         + Duration::from_secs(seconds);
     for n in 0..jobs {
+        let due = due + n * apart;
         let text = format!(
-            "[schedule]\nat = \"{due:.0}\"\n[agent]\nprompt = \"Say ok.\"\ntools = []\n\
-             [retry]\nmax_attempts = 1\n{}",
-            more(n)
+            "[schedule]\nat = \"{due:.3}\"\n[agent]\nprompt = \"Say ok.\"\ntools = []\n\
+             [retry]\nmax_attempts = 1\n{more}"
         );
         append(dir.path(), &format!("jobs/job-{n:05}.toml"), &text);
     }

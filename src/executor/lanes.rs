@@ -237,9 +237,13 @@ mod tests {
         NonZeroUsize::new(count).unwrap()
     }
 
-    fn ask(lanes: &Lanes, name: Option<&str>, rank: Rank) -> impl Future<Output = Permits> {
-        let (lanes, name) = (lanes.clone(), name.map(str::to_owned));
-        async move { lanes.acquire(name.as_deref(), rank, &RunId::from_stored("run")).await }
+    fn ask(
+        lanes: &Lanes,
+        name: Option<&'static str>,
+        rank: Rank,
+    ) -> impl Future<Output = Permits> + use<> {
+        let lanes = lanes.clone();
+        async move { lanes.acquire(name, rank, &RunId::from_stored("run")).await }
     }
 
     /// Lane, width, holders, line.
@@ -321,6 +325,23 @@ mod tests {
         drop(let_in);
         drop(last.await);
         assert_eq!((lanes.view()[0].held, lanes.view()[0].waiting), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_panic_gives_its_places_back_once() {
+        let lanes = Lanes::new(Some(width(1)), &BTreeMap::from([("w".into(), width(2))]));
+        let held = ask(&lanes, Some("w"), Rank::InTime);
+        let panics = tokio::spawn(async move {
+            let _permits = held.await;
+            panic!("a fault in the run");
+        });
+        assert!(panics.await.unwrap_err().is_panic());
+        assert_eq!(view(&lanes), [seen("*", 1, 0, 0), seen("w", 2, 0, 0)]);
+        let one = ask(&lanes, None, Rank::InTime).await;
+        let mut other = Box::pin(ask(&lanes, None, Rank::InTime));
+        assert!(futures_util::poll!(&mut other).is_pending());
+        drop(one);
+        drop(other.await);
     }
 
     #[tokio::test]
