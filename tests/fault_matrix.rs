@@ -153,7 +153,7 @@ fn reports(kind: &str) -> Vec<Act> {
 /// Every way, with its kind of error and its rule.
 fn ways() -> Vec<Way> {
     type Acts = fn() -> Vec<Act>;
-    let table: [(&str, &str, Rule, Acts); 31] = [
+    let table: [(&str, &str, Rule, Acts); 32] = [
         ("refuses", "model_unreachable", USUAL, Vec::new),
         ("closes at once", "network", USUAL, Vec::new),
         ("resets at once", "network", USUAL, || vec![Act::Reset]),
@@ -171,7 +171,10 @@ fn ways() -> Vec<Way> {
             vec![streams(""), Act::Repeat(text("drip "), ms(100))]
         }),
         ("pours", "deadline", Rule::Deadline, || {
-            vec![streams(""), Act::Repeat(text(&"pour ".repeat(10_000)), ms(100))]
+            vec![streams(""), Act::Repeat(text(&"pour ".repeat(1600)), ms(100))]
+        }),
+        ("floods", "not_a_stream", Rule::Next, || {
+            vec![streams(""), Act::Repeat(text(&"flood ".repeat(20_000)), ms(1))]
         }),
         ("truncates", "incomplete_stream", USUAL, || vec![streams("")]),
         ("truncates a call", "incomplete_stream", USUAL, || {
