@@ -17,7 +17,7 @@ use crate::clock::to_millis;
 use crate::config::{JobSet, load_jobs};
 use crate::executor::Executor;
 use crate::job::JobId;
-use crate::plan::{Record, Server};
+use crate::plan::{Record, Server, SlotDecision};
 use crate::run::RunId;
 use crate::store::{JobRow, Receipt, Recorded, Store};
 
@@ -203,6 +203,10 @@ fn log_decisions(record: &Record) {
             "slot decided");
     }
     for turned in &record.turned {
+        if turned.decision == SlotDecision::Missed {
+            let reason = turned.reason.map(crate::plan::Reason::as_str);
+            tracing::warn!(job = %record.job, due_at = %turned.due_at, reason, "slot missed");
+        }
         tracing::debug!(job = %record.job, due_at = %turned.due_at, decision = %turned.decision,
             reason = turned.reason.map(crate::plan::Reason::as_str), "buffered slot decided");
     }

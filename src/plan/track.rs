@@ -341,12 +341,9 @@ impl Track {
                 acts.push(self.retry(common, index));
             } else if !beside && !self.retrying.is_empty() {
                 break;
-            } else if let Some(waiting) = self.waiting.front() {
-                let is_slot = matches!(waiting, Waiting::Slot { .. });
-                if is_slot && !self.reaches_model(common, now, &mut acts) {
-                    break;
-                }
-                acts.extend(self.waiting.pop_front().map(|it| self.take_turn(common, it)));
+            } else if !self.waiting.is_empty() {
+                let Some(next) = self.turn_that_comes(common, now, &mut acts) else { break };
+                acts.push(self.take_turn(common, next));
             } else if self.live.is_empty()
                 && let Some(chain) = self.backfill.pop_front()
             {

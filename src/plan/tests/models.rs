@@ -2,7 +2,7 @@
 
 use super::tests::{EIGHT, at, cron, end, id, now, planner, short, start_of};
 use super::*;
-use crate::job::Catchup;
+use crate::job::{Catchup, Overlap};
 use crate::run::{ErrorKind, State};
 
 fn servers(names: &[&str]) -> Arc<[Server]> {
@@ -169,15 +169,28 @@ fn what_people_ask_for_is_not_asked_about() {
 
 #[test]
 fn a_run_by_hand_goes_before_a_slot_that_is_held_and_a_pause_ends_the_waiting() {
-    let mut planner = hourly();
-    planner.look(now("2026-11-30T09:00:00Z"));
-    let (ByHand::Starts(living), _) = planner.by_hand(&id("a"), at("2026-11-30T09:00:10Z")) else {
+    let mut held = hourly();
+    held.look(now("2026-11-30T09:00:00Z"));
+    let (ByHand::Starts(living), _) = held.by_hand(&id("a"), at("2026-11-30T09:00:10Z")) else {
         panic!("nothing of the job lives");
     };
-    assert_eq!(answers(&mut planner, "s", true, "2026-11-30T09:00:30Z"), Vec::<String>::new());
+    assert_eq!(answers(&mut held, "s", true, "2026-11-30T09:00:30Z"), Vec::<String>::new());
     let done = end(State::Succeeded, None, "2026-11-30T09:01:00Z");
-    let acts = planner.ended(&id("a"), living, Some(&done), at("2026-11-30T09:01:00Z"));
+    let acts = held.ended(&id("a"), living, Some(&done), at("2026-11-30T09:01:00Z"));
     assert_eq!(short(&acts), ["09:00:00Z turned started", "start 09:00:00Z #1 by schedule"]);
+
+    // Also one that waited in line behind the slot.
+    let mut rules = cron("0 * * * *");
+    rules.overlap = Overlap::BufferAll;
+    let mut line = planner(&[("a", rules)], EIGHT);
+    line.use_servers(&id("a"), servers(&["s"]), at(EIGHT));
+    line.look(now("2026-11-30T09:00:00Z"));
+    let (ByHand::Starts(living), _) = line.by_hand(&id("a"), at("2026-11-30T09:00:10Z")) else {
+        panic!("nothing of the job lives");
+    };
+    assert!(matches!(line.by_hand(&id("a"), at("2026-11-30T09:00:11Z")).0, ByHand::Waits(_)));
+    let acts = line.ended(&id("a"), living, Some(&done), at("2026-11-30T09:01:00Z"));
+    assert_eq!(short(&acts), ["ask s", "release"]);
 
     let mut planner = hourly();
     planner.look(now("2026-11-30T09:00:00Z"));

@@ -128,6 +128,22 @@ impl Track {
         false
     }
 
+    /// Takes the next one out of the line. A slot that waits for a model lets people go first.
+    pub(super) fn turn_that_comes(
+        &mut self,
+        common: &mut Common,
+        now: Timestamp,
+        acts: &mut Vec<Act>,
+    ) -> Option<Waiting> {
+        let by_hand = |waiting: &Waiting| matches!(waiting, Waiting::ByHand(_));
+        match self.waiting.iter().position(by_hand) {
+            Some(0) => self.waiting.pop_front(),
+            _ if self.reaches_model(common, now, acts) => self.waiting.pop_front(),
+            Some(index) => self.waiting.remove(index),
+            None => None,
+        }
+    }
+
     /// Which of the further attempts whose time has come begins: any when a model can be reached,
     /// else one that waits for none or whose time is over.
     pub(super) fn retry_that_begins(
