@@ -46,3 +46,62 @@ impl Models {
         answer.is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Sources, load, load_jobs};
+    use crate::job::Environment;
+
+    #[test]
+    fn only_jobs_whose_models_all_run_here_ask_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let http = |name: &str, url: &str| {
+            format!("[models.providers.{name}]\napi = \"openai\"\nbase_url = \"http://{url}\"\n")
+        };
+        let config = [
+            "[agents.defaults]\nfallbacks = []\n".to_owned(),
+            http("here", "127.0.0.1:1/v1"),
+            http("also-here", "127.0.0.1:1/v1"),
+            http("near", "192.168.1.9/v1"),
+            http("ollama", "127.0.0.1:1/v1"),
+            http("hosted", "ollama-host:1/v1"),
+            http("cloud", "api.example.com/v1"),
+            "[models.providers.script]\napi = \"script\"\nscript = \"s.toml\"\n".to_owned(),
+        ];
+        std::fs::write(dir.path().join("config.toml"), config.concat()).unwrap();
+        std::fs::write(dir.path().join("s.toml"), "[[rule]]\nstep = [{ text = \"x\" }]\n").unwrap();
+        std::fs::create_dir(dir.path().join("jobs")).unwrap();
+        let (here, near) = ("http://127.0.0.1:1/v1", "http://192.168.1.9/v1");
+        let table: [(&str, &[&str], &[&str]); 8] = [
+            ("here/m", &[], &[here]),
+            ("here/m", &["also-here/m"], &[here]),
+            ("here/m", &["near/m"], &[here, near]),
+            ("here/m", &["cloud/m"], &[]),
+            ("here/m", &["script/m"], &[]),
+            ("cloud/m", &["here/m"], &[]),
+            ("hosted/m", &[], &[]),
+            ("ollama/m:cloud", &["here/m"], &[]),
+        ];
+        for (n, (model, fallbacks, _)) in table.iter().enumerate() {
+            let text = format!(
+                "[agent]\nprompt = \"x\"\nmodel = \"{model}\"\nfallbacks = {fallbacks:?}\n"
+            );
+            std::fs::write(dir.path().join(format!("jobs/j{n}.toml")), text).unwrap();
+        }
+        let sources = Sources {
+            config_paths: vec![dir.path().join("config.toml")],
+            state_dir: None,
+            environment: Environment::fixed([]),
+            current_dir: dir.path().to_owned(),
+        };
+        let config = load(&sources).unwrap().0;
+        let jobs = load_jobs(&config);
+        assert!(jobs.invalid.is_empty(), "{:?}", jobs.invalid);
+        for (spec, (model, fallbacks, expected)) in jobs.jobs.values().zip(table) {
+            let servers = probed_servers(spec, &config);
+            let found: Vec<_> = servers.iter().map(|server| server.0.as_str()).collect();
+            assert_eq!(found, expected, "{model} {fallbacks:?}");
+        }
+    }
+}
