@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::run_object::assert_run;
 use support::scenes::{Acts, against};
 use support::scripts::{PLAIN, exec_job, exec_script};
-use support::stub::{Act, Stub, finish, head, reply, text};
+use support::stub::{Act, Stub, call, finish, head, reply, text};
 use support::{asking, scripted, until};
 
 fn ms(count: u64) -> Duration {
@@ -201,6 +201,42 @@ fn the_first_token_has_a_limit_of_its_own_when_asked_for() {
             }),
         );
     }
+}
+
+#[test]
+fn a_model_that_wakes_up_late_is_waited_for_behind_pings_and_after_a_tool() {
+    let keys = "timeout = \"500ms\"\nfirst_token_timeout = \"20s\"";
+    let pings = || {
+        let pings = (0..10).flat_map(|_| [Act::Say(": ping\n\n".into()), Act::Wait(ms(200))]);
+        let answer = Act::Say(text("awake") + &finish("stop"));
+        [Act::Say(head())].into_iter().chain(pings).chain([answer]).collect()
+    };
+    let (code, run, stub) = against(pings, keys);
+    assert_eq!((code, stub.requests().len()), (Some(0), 1), "{run:#}");
+    assert_run(&run, &json!({"/reply": "awake", "/attempts/0/idle_window_ms": 500}));
+    assert!(number(&run, "/duration_ms") >= 2000, "{run:#}");
+
+    let tool = |late: Duration| {
+        Stub::new(move |n| match n {
+            0 => vec![Act::Say(
+                head() + &call("exec", "{\"command\": \"echo hi\"}") + &finish("tool_calls"),
+            )],
+            _ => vec![Act::Wait(late), Act::Say(reply("awake"))],
+        })
+    };
+    let stub = tool(ms(1500));
+    let house = asking(&stub, keys, "");
+    house.job("j", &exec_job(""));
+    let (code, run) = house.run("j");
+    assert_eq!((code, stub.requests().len()), (Some(0), 2), "{run:#}");
+    assert_run(&run, &json!({"/reply": "awake", "/tools/calls": 1, "/error": null}));
+    // The limit is that of each first token, not of the run's first one only.
+    let stub = tool(ms(60_000));
+    let house = asking(&stub, "timeout = \"30s\"\nfirst_token_timeout = \"700ms\"", "");
+    house.job("j", &exec_job(""));
+    let (code, run) = house.run("j");
+    assert_eq!(code, Some(1), "{run:#}");
+    assert_run(&run, &json!({"/error/limit": "first_token", "/error/limit_ms": 700}));
 }
 
 #[test]
