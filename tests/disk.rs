@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::ledger::{assert_all_ended, assert_no_gap, assert_once, assert_sound};
-use support::scripts::{EVERY_SECOND, PLAIN, by_hand};
+use support::scripts::{EVERY_SECOND, FINE, PLAIN, by_hand};
 use support::stub::{Act, Stub, call, finish, head, reply, text};
-use support::{House, Running, asking, until};
+use support::{House, Running, asking, scripted, until};
 
 /// How late a limit may be on a loaded machine; what was waited for takes longer by far.
 const SOON: Duration = Duration::from_secs(1);
@@ -28,6 +28,23 @@ struct Scene {
     house: House,
     stub: Stub,
     go: std::sync::mpsc::Sender<()>,
+}
+
+/// The same house with a disk that goes bad when a file in `disk` says so.
+fn on_a_bad_disk(house: House) -> House {
+    let library = house.path("disk.so");
+    let made = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&library)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/disk.c"))
+        .args(["-ldl"])
+        .status();
+    assert!(made.unwrap().success());
+    let folder = house.path("disk");
+    std::fs::create_dir(&folder).unwrap();
+    house
+        .with_env("LD_PRELOAD", library.to_str().unwrap())
+        .with_env("BAD_DISK", folder.to_str().unwrap())
 }
 
 /// A job `answers` whose answer comes when it is told to, a job `stalls` and a job `works` with
@@ -49,20 +66,7 @@ fn scene() -> Scene {
             _ => vec![Act::Say(reply("fine"))],
         }
     });
-    let house = asking(&stub, "", "");
-    let library = house.path("disk.so");
-    let made = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .arg(&library)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/disk.c"))
-        .args(["-ldl"])
-        .status();
-    assert!(made.unwrap().success());
-    let folder = house.path("disk");
-    std::fs::create_dir(&folder).unwrap();
-    let house = house
-        .with_env("LD_PRELOAD", library.to_str().unwrap())
-        .with_env("BAD_DISK", folder.to_str().unwrap());
+    let house = on_a_bad_disk(asking(&stub, "", ""));
     house.job("answers", &PLAIN.replace("go", "answer"));
     let limit = format!("timeout = \"{}ms\"", LIMIT.as_millis());
     house.job("stalls", &format!("{}[limits]\n{limit}\n", PLAIN.replace("go", "stall")));
@@ -223,4 +227,36 @@ fn ten_runs_that_end_together_under_somebodys_lock_are_stored_once_each() {
     assert_all_ended(&house);
     assert_once(&house);
     assert_sound(&house);
+}
+
+#[test]
+fn a_clean_up_that_hangs_is_left_behind_and_the_next_slot_comes_in_time() {
+    let limits =
+        "[scheduler]\ncleanup_timeout = \"1s\"\nshutdown_grace = \"1s\"\n[lanes]\nnarrow = 1\n";
+    let house = on_a_bad_disk(scripted(FINE, limits));
+    std::fs::write(house.path("disk/stuck"), "").unwrap();
+    let job = EVERY_SECOND.replace("* * * * * *", "*/3 * * * * *");
+    house.job("ticks", &format!("lane = \"narrow\"\n{job}"));
+    let serve = house.serve();
+    house.until("SELECT count(*) = 3 FROM v1_runs WHERE finished_at IS NOT NULL");
+    let said = serve.stop();
+    assert_eq!(said.code, Some(0));
+    assert!(said.took < Duration::from_mins(1));
+    let ends = "SELECT DISTINCT r.state, r.cleanup_outcome, c.outcome, c.detail
+                FROM v1_runs r JOIN v1_cleanups c USING (run_id) WHERE c.step = 'workspace'";
+    let left = json!(["succeeded", "timed_out", "timed_out", "cut by the clean-up's budget"]);
+    assert_eq!(house.rows(ends), [left]);
+    let late = "SELECT DISTINCT decision, late_ms < 1500 FROM v1_slots";
+    assert_eq!(house.rows(late), [json!(["started", 1])]);
+    let freed = "SELECT DISTINCT outcome FROM v1_cleanups WHERE step IN ('lane', 'session_lock')";
+    assert_eq!(house.rows(freed), [json!(["clean"])]);
+    let run_id = house.value("SELECT run_id FROM v1_runs");
+    let run = house.say(&["show", run_id.as_str().unwrap(), "--json"]).json();
+    let leaked = run["cleanup"]["leaked"].to_string();
+    assert!(leaked.contains("workspace ") && leaked.contains(run_id.as_str().unwrap()), "{leaked}");
+
+    // The next start tidies what was left.
+    std::fs::remove_file(house.path("disk/stuck")).unwrap();
+    assert_eq!(house.serve().stop().code, Some(0));
+    assert_eq!(std::fs::read_dir(house.path("state/workspaces")).unwrap().count(), 0);
 }

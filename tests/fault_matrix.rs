@@ -1,5 +1,7 @@
 //! Every way in which a provider can fail × what there is beside it × when it happens.
 //!
+//! The third moment is before the run: a scheduled one asks its servers whether they are there.
+//!
 //! What must come of a combination is worked out here from the text of the rules of fallback, by a
 //! second reader that shares no code with the program. All runs go at once through one `serve`,
 //! because the waits between attempts are real; what differs is shown as one report.
@@ -14,9 +16,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use support::ledger::{assert_all_ended, assert_sound};
-use support::scripts::by_hand;
+use support::scripts::{PLAIN, by_hand, soon};
 use support::stub::{Act, Stub, call, event, finish, head, refusal, reply, retry_after, text};
 use support::{House, LONG, until};
 
@@ -502,5 +505,110 @@ fn every_way_of_failing_ends_as_the_rules_say() {
     assert_eq!(house.value("SELECT count(*) FROM v1_runs"), rows.len());
     assert_eq!(house.value("SELECT count(DISTINCT job) FROM v1_runs"), rows.len());
     assert_eq!(serve.stop().code, Some(0));
+    assert_sound(&house);
+}
+
+/// A slot whose server fails when it is asked whether it is there, and is well afterwards.
+struct SetUp {
+    job: String,
+    way: Way,
+    has_fallback: bool,
+    stub: Stub,
+}
+
+/// What came of a slot, or must: its decision and reason, its run's state, requests at its own
+/// server and at the healthy one.
+type SlotFound = (String, Option<String>, Option<String>, (usize, usize));
+
+impl SetUp {
+    fn all() -> Vec<Self> {
+        let both = [false, true].into_iter();
+        let all =
+            both.flat_map(|has_fallback| ways().into_iter().map(move |it| (it, has_fallback)));
+        let row = |(n, (way, has_fallback)): (usize, (Way, bool))| {
+            let (acts, refuses) = (way.acts, way.refuses());
+            let stub = Stub::at(HERE, |_| vec![Act::Say(reply("fine"))]).when_probed(acts);
+            if refuses {
+                stub.close_door();
+            }
+            Self { job: format!("s{n}"), way, has_fallback, stub }
+        };
+        all.enumerate().map(row).collect()
+    }
+
+    fn file(&self, due: Timestamp) -> String {
+        let (job, fallback) = (&self.job, if self.has_fallback { "\"good/m\"" } else { "" });
+        let models = format!("[agent]\nmodel = \"{job}/m\"\nfallbacks = [{fallback}]");
+        let slot = format!("[schedule]\nat = \"{due:.3}\"\ncatchup_window = \"6s\"\n");
+        slot + &PLAIN.replace("[agent]", &models)
+    }
+
+    /// Only who refuses a connection is not there; and one that is there is enough.
+    fn expected(&self) -> SlotFound {
+        let text = |it: &str| Some(it.to_owned());
+        match (self.way.refuses(), self.has_fallback) {
+            (true, false) => ("missed".into(), text("model_unreachable"), None, (0, 0)),
+            (true, true) => ("started".into(), None, text("succeeded"), (0, 1)),
+            (false, _) => ("started".into(), None, text("succeeded"), (1, 0)),
+        }
+    }
+
+    fn found(&self, house: &House, good: &Stub) -> SlotFound {
+        let job = &self.job;
+        let slot = &house.rows(&format!(
+            "SELECT s.decision, s.reason, r.state FROM v1_slots s LEFT JOIN v1_runs r USING (run_id)
+             WHERE s.job = '{job}'"
+        ))[0];
+        let text = |at: usize| slot[at].as_str().map(str::to_owned);
+        let asks = |it: &Value| it["messages"].to_string().contains(&format!("`{job}`"));
+        let asked = good.requests().iter().filter(|it| asks(it)).count();
+        (text(0).unwrap(), text(1), text(2), (self.stub.requests().len(), asked))
+    }
+}
+
+#[test]
+fn every_way_of_failing_before_a_run_holds_it_back_or_does_not_as_the_rules_say() {
+    let rows = SetUp::all();
+    let good = Stub::at(HERE, |_| vec![Act::Say(reply("fine"))]);
+    let mut config = format!(
+        "[scheduler]\nmax_concurrent_runs = 0\n\
+         [models.providers.good]\napi = \"openai\"\nbase_url = \"{}\"\n",
+        good.url()
+    );
+    for SetUp { job, stub, .. } in &rows {
+        let url = stub.url();
+        write!(config, "[models.providers.{job}]\napi = \"openai\"\nbase_url = \"{url}\"\n")
+            .unwrap();
+    }
+    let house = House::new(&config);
+    let due = soon() + Duration::from_secs(1);
+    for row in &rows {
+        house.job(&row.job, &row.file(due));
+    }
+    let serve = house.serve();
+    house.until(&format!(
+        "SELECT count(*) = {} FROM v1_slots s LEFT JOIN v1_runs r USING (run_id)
+         WHERE s.decision = 'missed' OR r.finished_at IS NOT NULL",
+        rows.len()
+    ));
+    let mut report = String::new();
+    for row in &rows {
+        let (expected, found) = (row.expected(), row.found(&house, &good));
+        if expected != found {
+            let SetUp { job, way, has_fallback, .. } = row;
+            writeln!(
+                report,
+                "{job} {} / fallback {has_fallback}\n  expected {expected:?}\n  found    {found:?}",
+                way.name
+            )
+            .unwrap();
+        }
+    }
+    assert!(report.is_empty(), "of {} rows these differ:\n{report}", rows.len());
+    // Whoever is silent, or never stops, is waited for no longer than its limit.
+    let late = house.value("SELECT max(late_ms) FROM v1_slots WHERE decision = 'started'");
+    assert!(late.as_i64() < Some(2500 + 4000), "{late}");
+    assert_eq!(serve.stop().code, Some(0));
+    house.assert_nothing_is_left();
     assert_sound(&house);
 }

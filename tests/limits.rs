@@ -101,6 +101,16 @@ fn the_clean_up_has_a_budget_that_no_grace_exceeds() {
     let took = number(&run, "/cleanup/duration_ms");
     assert!((1900..20_000).contains(&took), "{run:#}");
     house.assert_nothing_is_left();
+
+    // Also a small one: it is shared out among grace, killing and what comes after.
+    house.write(
+        "config.toml",
+        &std::fs::read_to_string(house.path("config.toml")).unwrap().replace("6s", "2s"),
+    );
+    let (_, run) = house.run("j");
+    assert_run(&run, &json!({"/state": "succeeded", "/cleanup/outcome": "forced"}));
+    assert_eq!(step(&run, "processes")["outcome"], "forced", "{run:#}");
+    house.assert_nothing_is_left();
 }
 
 #[test]

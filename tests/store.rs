@@ -191,7 +191,7 @@ async fn the_whole_life_of_a_run_reads_back_as_the_contract_prints_it() {
         usage: Usage { input_tokens: Some(12), output_tokens: Some(4), ..Usage::default() },
         usd: None,
     };
-    store.record_work(&run_id, succeeded(), Some(end)).await.unwrap();
+    store.record_work(&run_id, succeeded(), Some(end)).await.unwrap().wait().await.unwrap();
     let between = store.reader().unwrap().run("run1").unwrap().unwrap();
     assert_eq!((between.state.as_str(), between.reply.as_deref()), ("running", Some("all good")));
     store.finish_run(&run_id, cleanup(), at("2026-11-30T09:00:01.062Z")).await.unwrap();
@@ -234,11 +234,11 @@ async fn a_terminal_state_never_changes() {
         .by_limit(Limit::Deadline, Some(Duration::from_secs(2)))
         .in_phase(Phase::ModelCall);
     let cut = Outcome::ended(late, Some("half an ans".into()));
-    store.record_work(&run_id, work(cut), None).await.unwrap();
+    store.record_work(&run_id, work(cut), None).await.unwrap().wait().await.unwrap();
     // The answer of the abandoned turn comes after all.
-    store.record_work(&run_id, succeeded(), None).await.unwrap();
+    store.record_work(&run_id, succeeded(), None).await.unwrap().wait().await.unwrap();
     store.finish_run(&run_id, cleanup(), now()).await.unwrap();
-    store.record_work(&run_id, succeeded(), None).await.unwrap();
+    store.record_work(&run_id, succeeded(), None).await.unwrap().wait().await.unwrap();
     store.finish_run(&run_id, cleanup(), now()).await.unwrap();
     let run = store.reader().unwrap().run("run1").unwrap().unwrap();
     assert_eq!(
@@ -263,7 +263,7 @@ async fn what_a_dead_process_left_open_is_closed_once() {
     let first = store(dir.path()).await;
     let unfinished = start(&first, "run1").await;
     let ended = start_by_hand(&first, "run2").await;
-    first.record_work(&ended, succeeded(), None).await.unwrap();
+    first.record_work(&ended, succeeded(), None).await.unwrap().wait().await.unwrap();
     drop(first);
 
     let second = store(dir.path()).await;
@@ -505,7 +505,7 @@ async fn a_pause_and_the_row_of_failures_are_remembered_and_who_paused_is_on_rec
     );
     // A success ends the row of failures, in the same transaction as the run.
     let run_id = start(&store, "run1").await;
-    store.record_work(&run_id, succeeded(), None).await.unwrap();
+    store.record_work(&run_id, succeeded(), None).await.unwrap().wait().await.unwrap();
     store.finish_run(&run_id, cleanup(), now()).await.unwrap();
     let known = store.reader().unwrap().known_jobs().unwrap()["daily"].memory.clone();
     assert_eq!((known.account, known.pause), (Account::default(), None));
@@ -567,7 +567,7 @@ async fn a_result_waits_out_another_process_that_holds_the_lock() {
         db.execute_batch("COMMIT").unwrap();
     });
     is_locked.recv().unwrap();
-    store.record_work(&run_id, succeeded(), None).await.unwrap();
+    store.record_work(&run_id, succeeded(), None).await.unwrap().wait().await.unwrap();
     holder.join().unwrap();
     let run = store.reader().unwrap().run("run1").unwrap().unwrap();
     assert_eq!(run.reply.as_deref(), Some("all good"));

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::context::{Context, Place, now, runtime};
+use super::context::{Context, Place, block_on, now};
 use super::holder;
 use super::next::instant;
 use super::output::{self, Done, Failed, counted, local, note, table};
@@ -141,7 +141,7 @@ fn last(text: &str, zone: &Zone) -> Result<Timestamp, Failed> {
 
 /// Hands the slots over; without a running `serve` they run here, to their end.
 fn run(place: &Place, request: &Request) -> Result<(), Failed> {
-    match runtime()?.block_on(holder::ask(place, request))? {
+    match block_on(holder::ask(place, request))?? {
         Reply::Backfilling { .. } => Ok(()),
         _ => Err(Failed::refused("the running punctual process gave another answer")),
     }

@@ -1,6 +1,6 @@
 //! `cancel JOB|RUN`: end what runs.
 
-use super::context::{Context, Named, runtime};
+use super::context::{Context, Named, block_on};
 use super::output::{self, Done, Failed};
 use crate::daemon::{Client, ControlError, Reply, Request, Target};
 
@@ -21,11 +21,11 @@ pub(super) fn cancel(context: &Context, args: &Args) -> Done {
         Named::Job(job) => Target::Job(job),
         Named::Run(run_id) => Target::Run(run_id),
     };
-    let reply = runtime()?.block_on(async {
+    let reply = block_on(async {
         let mut client = Client::connect(&place.state_dir).await?;
         client.ask(&Request::Cancel { target }).await?;
         client.next().await
-    });
+    })?;
     let run_ids = match reply {
         Ok(Some(Reply::Cancelled { run_ids })) => run_ids,
         Ok(Some(Reply::Refused { message, .. })) => return Err(Failed::refused(message)),

@@ -1,6 +1,7 @@
 //! What every verb begins with: the files, the database, the name of a job or a run.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, JobSet, Sources};
@@ -244,7 +245,14 @@ pub(super) fn now() -> jiff::Timestamp {
     SystemClock.wall()
 }
 
-/// The runtime that everything that waits runs on.
-pub(super) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("punctual").build()
+/// How long whoever is done waits for what a disk has not answered yet.
+const DISK_WITHIN: Duration = Duration::from_secs(1);
+
+/// Runs everything that waits. What blocks a thread for ever keeps nobody from leaving.
+pub(super) fn block_on<F: Future>(work: F) -> std::io::Result<F::Output> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("punctual").build()?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_timeout(DISK_WITHIN);
+    Ok(done)
 }

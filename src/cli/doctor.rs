@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use url::Url;
 
-use super::context::{Context, no_model_hint, runtime};
+use super::context::{Context, block_on, no_model_hint};
 use super::output::{self, Done, code};
 use crate::config::{Api, Config, ProviderConfig, load_jobs};
 use crate::job::{FILE_BYTES_MAX, read_text};
@@ -51,9 +51,9 @@ impl How {
 pub(super) fn doctor(context: &Context, args: &Args) -> Done {
     let config = context.config()?;
     let mut findings = vec![jobs(&config), state_folder(&config), history(&config), zones(&config)];
-    findings.push(runtime()?.block_on(supervisor()));
+    findings.push(block_on(supervisor())?);
     for (id, provider) in config.providers() {
-        findings.push(runtime()?.block_on(reach(id, provider)));
+        findings.push(block_on(reach(id, provider))?);
     }
     if let Some(hint) = no_model_hint(&config) {
         findings.push(Finding { what: "model".into(), how: How::Doubtful, words: hint });

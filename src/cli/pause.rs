@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::context::{Context, Place, now, runtime};
+use super::context::{Context, Place, block_on, now};
 use super::holder;
 use super::next::instant;
 use super::output::{self, Done, Failed, local, note};
@@ -61,7 +61,7 @@ pub(super) fn pause(context: &Context, args: &PauseArgs) -> Done {
         return Err(Failed::usage(format!("--reason has more than {REASON_CHARS_MAX} characters")));
     }
     let request = Request::Pause { job: args.which.job.clone(), until, reason };
-    match runtime()?.block_on(holder::ask(&place, &request))? {
+    match block_on(holder::ask(&place, &request))?? {
         Reply::Paused { jobs } if args.json => {
             output::json(&json!({ "paused": jobs, "until": until.map(rfc3339) }))
         }
@@ -76,7 +76,7 @@ pub(super) fn pause(context: &Context, args: &PauseArgs) -> Done {
 pub(super) fn resume(context: &Context, args: &ResumeArgs) -> Done {
     let place = context.place()?;
     let request = Request::Resume { job: args.which.job.clone() };
-    match runtime()?.block_on(holder::ask(&place, &request))? {
+    match block_on(holder::ask(&place, &request))?? {
         Reply::Resumed { jobs } if args.json => output::json(&json!({ "resumed": jobs })),
         Reply::Resumed { jobs } => say_each("resumed", &jobs, ""),
         _ => Err(Failed::refused("the running punctual process gave another answer")),

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::context::{Context, runtime};
+use super::context::{Context, block_on};
 use super::output::{self, Done, Failed, counted, note};
 use crate::daemon::{Client, ControlError, Reloaded, Reply, Request};
 
@@ -16,11 +16,11 @@ pub(super) struct Args {
 pub(super) fn reload(context: &Context, args: &Args) -> Done {
     // Whether the configuration can be used is the other process's to say.
     let place = context.place()?;
-    let reply = runtime()?.block_on(async {
+    let reply = block_on(async {
         let mut client = Client::connect(&place.state_dir).await?;
         client.ask(&Request::Reload).await?;
         client.next().await
-    });
+    })?;
     match reply {
         Ok(Some(Reply::Reloaded(told))) if args.json => output::json(&told),
         Ok(Some(Reply::Reloaded(told))) => say(&told),

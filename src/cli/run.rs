@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::context::{Context, Place, no_model_hint, report, runtime};
+use super::context::{Context, Place, block_on, no_model_hint, report};
 use super::holder::{self, OwnDaemon};
 use super::live::{Live, Show, summary};
 use super::next::instant;
@@ -51,7 +51,7 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
     {
         note(&hint);
     }
-    runtime()?.block_on(async {
+    block_on(async {
         for _ in 0..REACHED_MAX {
             let own = if args.detach { OwnDaemon::Never } else { OwnDaemon::IfNeeded };
             let (mut client, daemon) = holder::reach(&place, own).await?;
@@ -81,7 +81,7 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
             return done;
         }
         Err(Failed::refused("whoever holds the state folder leaves before it answers"))
-    })
+    })?
 }
 
 /// The due time that `text` names.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::context::runtime;
+use super::context::block_on;
 use super::output::{Failed, note};
 use crate::config::{Config, JobSet, Reload};
 use crate::daemon::{Client, ControlError, Reply, Request, Status};
@@ -10,11 +10,11 @@ use crate::job::digest;
 
 /// How things are there; `None` if nobody holds the folder.
 pub(super) fn status(state_dir: &Path) -> Result<Option<Box<Status>>, Failed> {
-    let reply = runtime()?.block_on(async {
+    let reply = block_on(async {
         let mut client = Client::connect(state_dir).await?;
         client.ask(&Request::Status).await?;
         client.next().await
-    });
+    })?;
     match reply {
         Ok(Some(Reply::Status(status))) => Ok(Some(status)),
         Ok(_) | Err(ControlError::NotRunning) => Ok(None),

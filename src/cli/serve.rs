@@ -12,7 +12,7 @@ use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
 
 use super::LogFormat;
-use super::context::{Context, no_model_hint, now, report, runtime, warn};
+use super::context::{Context, block_on, no_model_hint, now, report, warn};
 use super::live::{Live, Show, summary};
 use super::output::{Done, Failed, Voice, code, counted, length, local, note};
 use super::scheduled::pause;
@@ -49,7 +49,7 @@ pub(super) struct Args {
 pub(super) fn serve(context: &Context, args: &Args) -> Done {
     let (config, warnings) = context.config_with_warnings()?;
     warn(&warnings);
-    let stopped = runtime()?.block_on(async {
+    let stopped = block_on(async {
         let Some(daemon) = open(config, args.standby).await? else { return Ok(Stopped::Done) };
         introduce(&daemon, context);
         let listening = daemon.listen()?;
@@ -59,7 +59,7 @@ pub(super) fn serve(context: &Context, args: &Args) -> Done {
         let stopped = tokio::spawn(daemon.serve(listening)).await??;
         watching.end().await;
         Ok::<_, Failed>(stopped)
-    })?;
+    })??;
     Ok(match stopped {
         Stopped::Done | Stopped::OutOfGrace => ExitCode::SUCCESS,
         Stopped::AtOnce => code::CANCELLED.into(),

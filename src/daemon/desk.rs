@@ -3,18 +3,16 @@
 //! A client that goes away ends its own listening and nothing else: no run ends because a
 //! terminal was closed.
 
-use std::sync::Arc;
-
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::event::Event;
 use super::protocol::{Reply, Request, is_terminal};
 use super::socket::write_line;
-use crate::executor::{Bus, Lanes};
+use crate::executor::{Bus, Heard, Lanes};
 use crate::plan::{Pause, PauseCause};
-use crate::run::{RunEvent, RunId};
+use crate::run::RunId;
 use crate::store::{Actor, AuditKind, AuditRow, RunRecord, Store, StoreError};
 
 /// A request is a line; longer ones are refused before they are read whole.
@@ -63,19 +61,14 @@ impl Desk {
         };
         match request {
             Request::Run { job, slot, force } => {
-                // Before the run exists, so that nothing of it is missed.
-                let listening = self.bus.listen();
                 let reply = self.ask(|answer| Event::RunWanted { job, slot, force, answer }).await;
                 write_line(stream.get_mut(), &reply).await?;
                 match reply {
-                    Reply::Accepted { run_id } => self.follow(stream, &run_id, listening).await,
+                    Reply::Accepted { run_id } => self.follow(stream, run_id).await,
                     _ => Ok(()),
                 }
             }
-            Request::Follow { run_id } => {
-                let listening = self.bus.listen();
-                self.follow(stream, &run_id, listening).await
-            }
+            Request::Follow { run_id } => self.follow(stream, run_id).await,
             Request::Backfill { job, slots } => {
                 let reply = match self.next_attempts(&job, slots).await {
                     Ok(slots) => self.ask(|answer| Event::PastWanted { job, slots, answer }).await,
@@ -140,9 +133,11 @@ impl Desk {
     async fn follow(
         &self,
         mut stream: BufReader<UnixStream>,
-        run_id: &str,
-        mut listening: broadcast::Receiver<Arc<RunEvent>>,
+        run_id: String,
     ) -> std::io::Result<()> {
+        // Before the look at the record, so that its end is not missed.
+        let mut run = self.bus.follow(&RunId::from_stored(run_id.as_str()));
+        let run_id = &run_id;
         if let Some(ended) = self.record(run_id).await.filter(is_over) {
             return write_line(stream.get_mut(), &Reply::Ended(Box::new(ended))).await;
         }
@@ -150,11 +145,10 @@ impl Desk {
             let reply = tokio::select! {
                 // A client says nothing more: whatever comes is its end.
                 _ = stream.read_u8() => return Ok(()),
-                event = listening.recv() => match event {
-                    Ok(event) if event.run_id.as_str() == run_id => Reply::Event((*event).clone()),
-                    Ok(_) => continue,
-                    Err(broadcast::error::RecvError::Lagged(events)) => Reply::Lost { events },
-                    Err(broadcast::error::RecvError::Closed) => return Ok(()),
+                heard = run.next() => match heard {
+                    Heard::Event(event) => Reply::Event((*event).clone()),
+                    Heard::Lost(events) => Reply::Lost { events },
+                    Heard::Over => break,
                 },
             };
             let over = match &reply {

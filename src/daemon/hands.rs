@@ -253,6 +253,10 @@ async fn after_record(
         }
     };
     if let Some(answer) = answer {
+        // Whoever asks follows, and misses nothing.
+        if matches!(recorded, Ok(Recorded::New)) {
+            executor.bus.keep(&run_id);
+        }
         drop(answer.send(reply));
     }
     let end = match recorded {

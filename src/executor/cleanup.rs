@@ -17,7 +17,7 @@ use crate::session::{Released, SessionLock};
 use crate::turn::Turn;
 
 /// What is kept back of the budget for the steps after the processes, so that a tree that does
-/// not die cannot take the transcript's time.
+/// not die cannot take the transcript's time. Where it is scarce, a quarter of it.
 const RESERVED: Duration = Duration::from_secs(2);
 
 /// What is kept back of that for killing and reaping, so that no grace takes all of it. Where it is
@@ -33,6 +33,7 @@ pub(super) struct Tidying {
     clock: Arc<dyn Clock>,
     started: Instant,
     budget: Deadline,
+    reserved: Duration,
     cleanup: Cleanup,
 }
 
@@ -62,7 +63,8 @@ impl Tidying {
             killed_processes: 0,
             leaked: Vec::new(),
         };
-        Self { clock, started, budget: Deadline::after(started, budget), cleanup }
+        let reserved = RESERVED.min(budget / 4);
+        Self { clock, started, budget: Deadline::after(started, budget), reserved, cleanup }
     }
 
     /// The model's stream was closed when the turn's future was dropped; `cut` says that it was
@@ -78,10 +80,10 @@ impl Tidying {
     /// Ends every process of the run.
     pub(super) async fn processes(&mut self, household: &Household, grace: Duration) {
         let left = self.budget.remaining(self.clock.monotonic()).unwrap_or(Duration::MAX);
-        let left = left.saturating_sub(RESERVED);
+        let left = left.saturating_sub(self.reserved);
         let grace = grace.min(left.saturating_sub(KILLING.min(left / 2)));
         let end = self
-            .step("processes", RESERVED, async {
+            .step("processes", self.reserved, async {
                 let end = household.end_all(grace).await;
                 let done = if !end.left.is_empty() {
                     let names: Vec<_> = end.left.iter().map(named).collect();

@@ -28,7 +28,7 @@ mod session_lock;
 mod stop;
 mod watchdog;
 
-pub use events::{Bus, RunEvents};
+pub use events::{Bus, Follower, Heard, RunEvents};
 pub use idle_window::{IdleInput, IdleRule, IdleWindow, idle_window};
 pub use lanes::{LaneView, Lanes, Permits, Rank};
 pub use models::Models;

@@ -12,7 +12,7 @@ use super::classify::ServerWords;
 use super::{AssistantTurn, Completion, Fault, FaultClass, Finish, StreamEvent, ToolCall, Usage};
 
 /// The most that one answer may hold: text, reasoning and calls together.
-pub(super) const ANSWER_BYTES_MAX: usize = 16 << 20;
+pub(super) const ANSWER_BYTES_MAX: usize = 2 << 20;
 
 /// What an entry costs beside its text, so that millions of empty ones are bounded too.
 const ENTRY_BYTES: usize = 256;

@@ -45,6 +45,7 @@ pub struct AttemptEnd {
 
 /// What is on its way to the disk.
 #[derive(Debug)]
+#[must_use = "until it has been waited for, it may not be there"]
 pub struct Written(oneshot::Receiver<Result<(), StoreError>>);
 
 impl Written {

@@ -1,6 +1,7 @@
 /* A disk that is full or slow as long as a file says so, for whoever is started with this
  * preloaded. $BAD_DISK is a folder: `full` in it refuses what is written below a folder named
- * `state`, `slow` in it makes every sync of such a file take a second. */
+ * `state`, `slow` in it makes every sync of such a file take a second, and `stuck` in it lets nobody
+ * remove the folder of a workspace. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,12 +13,17 @@
 #include <time.h>
 #include <unistd.h>
 
-static int is(const char *what, int fd) {
+static int says(const char *what) {
     const char *folder = getenv("BAD_DISK");
-    char path[PATH_MAX], link[64];
+    char path[PATH_MAX];
     if (!folder || snprintf(path, sizeof path, "%s/%s", folder, what) >= (int)sizeof path)
         return 0;
-    if (access(path, F_OK) != 0)
+    return access(path, F_OK) == 0;
+}
+
+static int is(const char *what, int fd) {
+    char path[PATH_MAX], link[64];
+    if (!says(what))
         return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, path, sizeof path - 1);
@@ -72,4 +78,12 @@ int fdatasync(int fd) {
     REAL(int, "fdatasync", int);
     wait_if_slow(fd);
     return real(fd);
+}
+
+int unlinkat(int folder, const char *path, int flags) {
+    struct timespec moment = {0, 50 * 1000 * 1000};
+    REAL(int, "unlinkat", int, const char *, int);
+    while (strstr(path, "/workspaces/") && says("stuck"))
+        nanosleep(&moment, NULL);
+    return real(folder, path, flags);
 }
