@@ -260,3 +260,46 @@ fn a_clean_up_that_hangs_is_left_behind_and_the_next_slot_comes_in_time() {
     assert_eq!(house.serve().stop().code, Some(0));
     assert_eq!(std::fs::read_dir(house.path("state/workspaces")).unwrap().count(), 0);
 }
+
+#[test]
+fn a_run_whose_start_cannot_be_recorded_gives_its_lane_back() {
+    let (go, told) = channel();
+    let told: Mutex<Receiver<()>> = Mutex::new(told);
+    let stub = Stub::new(move |_| {
+        let _ = told.lock().unwrap().recv_timeout(support::LONG);
+        vec![Act::Say(reply("fine"))]
+    });
+    let house = asking(&stub, "", "[scheduler]\nsetup_timeout = \"2s\"\n[lanes]\nnarrow = 1\n");
+    let job = format!("lane = \"narrow\"\n{PLAIN}");
+    house.job("first", &job);
+    house.job("second", &job);
+    let serve = house.serve();
+    let first = house.detach("first");
+    let second = house.detach("second");
+    until("the model is asked", || stub.requests().len() == 1);
+    let lock = house.writable();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    go.send(()).unwrap();
+    let held = |holders: &[&str]| {
+        let status = house.say(&["status", "--json"]).json();
+        let lanes = status["running"]["lanes"].as_array().unwrap().clone();
+        lanes.iter().any(|it| it["lane"] == "narrow" && it["holders"] == json!(holders))
+    };
+    until("the second has the lane", || held(&[&second]));
+    until("it has given it back", || held(&[]));
+    drop(lock);
+    assert_eq!(house.ended(&first)["state"], "succeeded");
+    let run = house.ended(&second);
+    assert_eq!(
+        (&run["state"], &run["error"]),
+        (
+            &json!("failed"),
+            &json!({
+                "kind": "setup_timeout", "message": "it was not set up within 2s", "limit": "setup",
+                "limit_ms": 2000, "phase": null, "retryable": false,
+            })
+        )
+    );
+    assert_eq!(stub.requests().len(), 1);
+    assert_eq!(serve.stop().code, Some(0));
+}

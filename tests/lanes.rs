@@ -30,12 +30,13 @@ fn a_lane_of_width_one_takes_turns_and_waiting_costs_no_time() {
     let serve = house.serve();
     let run_ids = ["a", "b", "c"].map(|job| house.detach(job));
     let lanes = house.say(&["status", "--json"]).json()["running"]["lanes"].clone();
-    assert!(
-        lanes
-            .as_array()
-            .unwrap()
-            .contains(&json!({"lane": "narrow", "width": 1, "held": 1, "waiting": 2}))
-    );
+    let [a, b, c] = &run_ids;
+    assert!(lanes.as_array().unwrap().contains(
+        &json!({"lane": "narrow", "width": 1, "held": 1, "waiting": 2, "holders": [a], "line": [b, c]})
+    ));
+    let table = house.say(&["status"]).stdout;
+    let row = table.lines().find(|line| line.starts_with("narrow ")).unwrap();
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["narrow", "1", "1", "2", "a"]);
     let impatient = house.detach("impatient");
     for run_id in &run_ids {
         assert_eq!(house.ended(run_id)["state"], "succeeded");

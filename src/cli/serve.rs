@@ -202,6 +202,7 @@ async fn watch(
     voice: Voice,
 ) {
     let mut runs: HashMap<RunId, Live> = HashMap::new();
+    let mut reader = None;
     loop {
         let event = tokio::select! {
             biased;
@@ -219,10 +220,18 @@ async fn watch(
         if is_terminal(&event)
             && let Some(live) = runs.remove(&event.run_id)
         {
-            let (run_id, state_dir) = (event.run_id.clone(), state_dir.clone());
-            let read =
-                move || Reader::open(&database_in(&state_dir)).ok()?.run(run_id.as_str()).ok()?;
-            if let Ok(Some(record)) = tokio::task::spawn_blocking(read).await {
+            let (run_id, database) = (event.run_id.clone(), database_in(&state_dir));
+            let open = reader.take();
+            let read = move || {
+                let reader = open.map_or_else(|| Reader::open(&database), Ok).ok()?;
+                let record = reader.run(run_id.as_str()).ok()?;
+                Some((reader, record))
+            };
+            let Ok(Some((open, record))) = tokio::task::spawn_blocking(read).await else {
+                continue;
+            };
+            reader = Some(open);
+            if let Some(record) = record {
                 tell_end(&live, &record);
             }
         }

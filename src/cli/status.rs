@@ -13,6 +13,9 @@ use crate::config::JobSet;
 use crate::daemon::{Attention, Kind, RecoveryResult, Status};
 use crate::job::Problem;
 
+/// So many holders of a lane are named.
+const SHOWN_MAX: usize = 3;
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Print for programs
@@ -88,9 +91,10 @@ fn words(
     if let Some(status) = running {
         let places = status.lanes.iter().map(|lane| {
             let counts = [lane.width, lane.held, lane.waiting].map(|count| count.to_string());
-            [lane.lane.clone()].into_iter().chain(counts).collect()
+            let by = jobs_of(&lane.holders, lane.held, status);
+            [lane.lane.clone()].into_iter().chain(counts).chain([by]).collect()
         });
-        lines.push(table(&["lane", "width", "held", "waiting"], places.collect()));
+        lines.push(table(&["lane", "width", "held", "waiting", "held by"], places.collect()));
         let runs = status.runs.iter().map(|run| {
             let state = if run.waiting { "queued" } else { "running" };
             let state = match &run.attention {
@@ -108,6 +112,17 @@ fn words(
         }
     }
     lines.join("\n")
+}
+
+/// The jobs of so many runs, as far as they are named.
+fn jobs_of(runs: &[String], count: usize, status: &Status) -> String {
+    let job = |run_id: &String| status.runs.iter().find(|run| run.run_id == *run_id);
+    let mut jobs: Vec<_> =
+        runs.iter().filter_map(job).map(|run| run.job.as_str()).take(SHOWN_MAX).collect();
+    if count > SHOWN_MAX {
+        jobs.push("…");
+    }
+    jobs.join(", ")
 }
 
 /// The jobs of the files; where those cannot be read, the running process's.

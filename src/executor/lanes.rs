@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::run::Trigger;
+use crate::run::{RunId, Trigger};
 
 /// The name of the lane that every run waits in.
 const GLOBAL: &str = "*";
@@ -30,8 +30,8 @@ struct State {
 #[derive(Debug)]
 struct Lane {
     width: usize,
-    held: usize,
-    waiting: BTreeMap<Place, oneshot::Sender<()>>,
+    held: BTreeMap<Place, RunId>,
+    waiting: BTreeMap<Place, (RunId, oneshot::Sender<()>)>,
 }
 
 /// Who goes first.
@@ -66,7 +66,16 @@ pub struct LaneView {
     pub held: usize,
     /// How many wait for it.
     pub waiting: usize,
+    /// The runs that hold it, the first [`SHOWN_MAX`].
+    #[serde(default)]
+    pub holders: Vec<String>,
+    /// The runs that wait for it, the next one first, as many.
+    #[serde(default)]
+    pub line: Vec<String>,
 }
+
+/// So many runs of a lane are shown by name.
+const SHOWN_MAX: usize = 20;
 
 impl Rank {
     /// The rank of a run that was started by `trigger`.
@@ -99,43 +108,43 @@ impl Lanes {
             lane.width = wanted(name).map_or(usize::MAX, NonZeroUsize::get);
             lane.let_in();
         }
-        state.lanes.retain(|name, lane| wanted(name).is_some() || lane.held > 0);
+        state.lanes.retain(|name, lane| wanted(name).is_some() || !lane.held.is_empty());
         let all = named.keys().map(String::as_str).chain(global.map(|_| GLOBAL));
         for name in all {
             let width = wanted(name).map_or(usize::MAX, NonZeroUsize::get);
-            let new = || Lane { width, held: 0, waiting: BTreeMap::new() };
+            let new = || Lane { width, held: BTreeMap::new(), waiting: BTreeMap::new() };
             state.lanes.entry(name.to_owned()).or_insert_with(new);
         }
     }
 
-    /// Waits for a place in the lane `name` and then for one in the global lane.
-    pub async fn acquire(&self, name: Option<&str>, rank: Rank) -> Permits {
+    /// Waits for a place in the lane `name` and then for one in the global lane, for the run `who`.
+    pub async fn acquire(&self, name: Option<&str>, rank: Rank, who: &RunId) -> Permits {
         let named = match name {
-            Some(name) => self.acquire_one(name, rank).await,
+            Some(name) => self.acquire_one(name, rank, who).await,
             None => None,
         };
-        Permits { _named: named, _global: self.acquire_one(GLOBAL, rank).await }
+        Permits { _named: named, _global: self.acquire_one(GLOBAL, rank, who).await }
     }
 
-    async fn acquire_one(&self, name: &str, rank: Rank) -> Option<Permit> {
-        let mut waiter = self.stand_in_line(name, rank)?;
+    async fn acquire_one(&self, name: &str, rank: Rank, who: &RunId) -> Option<Permit> {
+        let mut waiter = self.stand_in_line(name, rank, who)?;
         if let Some(turn) = &mut waiter.turn {
             turn.await.expect("whoever waits is let in or goes away");
         }
         Some(waiter.into_permit())
     }
 
-    fn stand_in_line(&self, name: &str, rank: Rank) -> Option<Waiter> {
+    fn stand_in_line(&self, name: &str, rank: Rank, who: &RunId) -> Option<Waiter> {
         let mut state = self.state();
         let place = (rank, state.asked);
         state.asked += 1;
         let lane = state.lanes.get_mut(name)?;
-        let turn = if lane.held < lane.width {
-            lane.held += 1;
+        let turn = if lane.held.len() < lane.width {
+            lane.held.insert(place, who.clone());
             None
         } else {
             let (sender, receiver) = oneshot::channel();
-            lane.waiting.insert(place, sender);
+            lane.waiting.insert(place, (who.clone(), sender));
             Some(receiver)
         };
         Some(Waiter { lane: Some((self.clone(), name.to_owned())), place, turn })
@@ -146,8 +155,10 @@ impl Lanes {
         let view = |(name, lane): (&String, &Lane)| LaneView {
             lane: name.clone(),
             width: lane.width,
-            held: lane.held,
+            held: lane.held.len(),
             waiting: lane.waiting.len(),
+            holders: lane.held.values().take(SHOWN_MAX).map(RunId::to_string).collect(),
+            line: lane.waiting.values().take(SHOWN_MAX).map(|(who, _)| who.to_string()).collect(),
         };
         self.state().lanes.iter().map(view).collect()
     }
@@ -160,11 +171,11 @@ impl Lanes {
 impl Lane {
     /// Gives free places to those who wait.
     fn let_in(&mut self) {
-        while self.held < self.width
-            && let Some((_, turn)) = self.waiting.pop_first()
+        while self.held.len() < self.width
+            && let Some((place, (who, turn))) = self.waiting.pop_first()
         {
             // Whoever has gone away since gives its place back when it notices.
-            self.held += 1;
+            self.held.insert(place, who);
             let _ = turn.send(());
         }
     }
@@ -175,13 +186,14 @@ impl Lane {
 struct Permit {
     lanes: Lanes,
     name: String,
+    place: Place,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.lanes.state();
         if let Some(lane) = state.lanes.get_mut(&self.name) {
-            lane.held -= 1;
+            lane.held.remove(&self.place);
             lane.let_in();
         }
     }
@@ -199,7 +211,7 @@ struct Waiter {
 impl Waiter {
     fn into_permit(mut self) -> Permit {
         let (lanes, name) = self.lane.take().expect("it is taken here alone");
-        Permit { lanes, name }
+        Permit { lanes, name, place: self.place }
     }
 }
 
@@ -212,7 +224,7 @@ impl Drop for Waiter {
             lane.is_some_and(|lane| lane.waiting.remove(&self.place).is_some())
         };
         if !waited {
-            drop(Permit { lanes, name });
+            drop(Permit { lanes, name, place: self.place });
         }
     }
 }
@@ -225,27 +237,52 @@ mod tests {
         NonZeroUsize::new(count).unwrap()
     }
 
+    fn ask(
+        lanes: &Lanes,
+        name: Option<&'static str>,
+        rank: Rank,
+    ) -> impl Future<Output = Permits> + use<> {
+        let lanes = lanes.clone();
+        async move { lanes.acquire(name, rank, &RunId::from_stored("run")).await }
+    }
+
+    /// Lane, width, holders, line.
+    fn view(lanes: &Lanes) -> Vec<(String, usize, Vec<String>, Vec<String>)> {
+        let told = lanes.view().into_iter().inspect(|it| {
+            assert_eq!((it.held, it.waiting), (it.holders.len(), it.line.len()));
+        });
+        told.map(|it| (it.lane, it.width, it.holders, it.line)).collect()
+    }
+
+    fn seen(
+        lane: &str,
+        width: usize,
+        held: usize,
+        waiting: usize,
+    ) -> (String, usize, Vec<String>, Vec<String>) {
+        let runs = |count| vec!["run".to_owned(); count];
+        (lane.into(), width, runs(held), runs(waiting))
+    }
+
     #[tokio::test]
     async fn a_run_that_waits_for_a_named_lane_holds_no_global_place() {
         let lanes = Lanes::new(Some(width(2)), &BTreeMap::from([("w".into(), width(1))]));
-        let first = lanes.acquire(Some("w"), Rank::InTime).await;
-        let mut second = Box::pin(lanes.acquire(Some("w"), Rank::InTime));
+        let first = ask(&lanes, Some("w"), Rank::InTime).await;
+        let mut second = Box::pin(ask(&lanes, Some("w"), Rank::InTime));
         assert!(futures_util::poll!(&mut second).is_pending());
-        let other = lanes.acquire(None, Rank::InTime).await;
-        let view =
-            |lane: &str, width, held, waiting| LaneView { lane: lane.into(), width, held, waiting };
-        assert_eq!(lanes.view(), [view("*", 2, 2, 0), view("w", 1, 1, 1)]);
+        let other = ask(&lanes, None, Rank::InTime).await;
+        assert_eq!(view(&lanes), [seen("*", 2, 2, 0), seen("w", 1, 1, 1)]);
         drop((first, other));
         drop(second.await);
-        assert_eq!(lanes.view(), [view("*", 2, 0, 0), view("w", 1, 0, 0)]);
+        assert_eq!(view(&lanes), [seen("*", 2, 0, 0), seen("w", 1, 0, 0)]);
     }
 
     #[tokio::test]
     async fn places_are_given_in_the_order_of_asking() {
         let lanes = Lanes::new(Some(width(1)), &BTreeMap::new());
-        let held = lanes.acquire(None, Rank::InTime).await;
-        let mut first = Box::pin(lanes.acquire(None, Rank::InTime));
-        let mut second = Box::pin(lanes.acquire(None, Rank::InTime));
+        let held = ask(&lanes, None, Rank::InTime).await;
+        let mut first = Box::pin(ask(&lanes, None, Rank::InTime));
+        let mut second = Box::pin(ask(&lanes, None, Rank::InTime));
         assert!(futures_util::poll!(&mut first).is_pending());
         assert!(futures_util::poll!(&mut second).is_pending());
         drop(held);
@@ -257,10 +294,10 @@ mod tests {
     #[tokio::test]
     async fn a_person_goes_before_what_is_in_time_and_that_before_what_is_made_up() {
         let lanes = Lanes::new(Some(width(1)), &BTreeMap::new());
-        let held = lanes.acquire(None, Rank::InTime).await;
-        let mut made_up = Box::pin(lanes.acquire(None, Rank::MadeUp));
-        let mut in_time = Box::pin(lanes.acquire(None, Rank::InTime));
-        let mut by_hand = Box::pin(lanes.acquire(None, Rank::ByHand));
+        let held = ask(&lanes, None, Rank::InTime).await;
+        let mut made_up = Box::pin(ask(&lanes, None, Rank::MadeUp));
+        let mut in_time = Box::pin(ask(&lanes, None, Rank::InTime));
+        let mut by_hand = Box::pin(ask(&lanes, None, Rank::ByHand));
         assert!(futures_util::poll!(&mut made_up).is_pending());
         assert!(futures_util::poll!(&mut in_time).is_pending());
         assert!(futures_util::poll!(&mut by_hand).is_pending());
@@ -276,10 +313,10 @@ mod tests {
     #[tokio::test]
     async fn whoever_goes_away_leaves_its_place_to_the_next_also_when_just_let_in() {
         let lanes = Lanes::new(Some(width(1)), &BTreeMap::new());
-        let held = lanes.acquire(None, Rank::InTime).await;
-        let mut gone = Box::pin(lanes.acquire(None, Rank::InTime));
-        let mut let_in = Box::pin(lanes.acquire(None, Rank::InTime));
-        let mut last = Box::pin(lanes.acquire(None, Rank::InTime));
+        let held = ask(&lanes, None, Rank::InTime).await;
+        let mut gone = Box::pin(ask(&lanes, None, Rank::InTime));
+        let mut let_in = Box::pin(ask(&lanes, None, Rank::InTime));
+        let mut last = Box::pin(ask(&lanes, None, Rank::InTime));
         assert!(futures_util::poll!(&mut gone).is_pending());
         assert!(futures_util::poll!(&mut let_in).is_pending());
         assert!(futures_util::poll!(&mut last).is_pending());
@@ -291,23 +328,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_panic_gives_its_places_back_once() {
+        let lanes = Lanes::new(Some(width(1)), &BTreeMap::from([("w".into(), width(2))]));
+        let held = ask(&lanes, Some("w"), Rank::InTime);
+        let panics = tokio::spawn(async move {
+            let _permits = held.await;
+            panic!("a fault in the run");
+        });
+        assert!(panics.await.unwrap_err().is_panic());
+        assert_eq!(view(&lanes), [seen("*", 1, 0, 0), seen("w", 2, 0, 0)]);
+        let one = ask(&lanes, None, Rank::InTime).await;
+        let mut other = Box::pin(ask(&lanes, None, Rank::InTime));
+        assert!(futures_util::poll!(&mut other).is_pending());
+        drop(one);
+        drop(other.await);
+    }
+
+    #[tokio::test]
     async fn another_width_lets_those_in_who_fit_and_takes_nothing_away() {
         let lanes = Lanes::new(Some(width(1)), &BTreeMap::new());
-        let first = lanes.acquire(None, Rank::InTime).await;
-        let mut second = Box::pin(lanes.acquire(None, Rank::InTime));
+        let first = ask(&lanes, None, Rank::InTime).await;
+        let mut second = Box::pin(ask(&lanes, None, Rank::InTime));
         assert!(futures_util::poll!(&mut second).is_pending());
         lanes.resize(Some(width(2)), &BTreeMap::from([("w".into(), width(1))]));
         let second = second.await;
         lanes.resize(Some(width(1)), &BTreeMap::new());
-        let mut third = Box::pin(lanes.acquire(Some("w"), Rank::InTime));
+        let mut third = Box::pin(ask(&lanes, Some("w"), Rank::InTime));
         assert!(futures_util::poll!(&mut third).is_pending());
         drop(first);
         assert!(futures_util::poll!(&mut third).is_pending(), "one is still held of one");
         drop(second);
         drop(third.await);
         lanes.resize(None, &BTreeMap::new());
-        let all =
-            (lanes.acquire(None, Rank::InTime).await, lanes.acquire(None, Rank::InTime).await);
+        let all = (ask(&lanes, None, Rank::InTime).await, ask(&lanes, None, Rank::InTime).await);
         assert_eq!(lanes.view(), []);
         drop(all);
     }

@@ -127,7 +127,7 @@ impl Executor {
             watchdog.guard(turn.notified()).await?;
         }
         let rank = Rank::of(ticket.trigger);
-        let lane = self.lanes.acquire(ticket.spec.lane.as_deref(), rank);
+        let lane = self.lanes.acquire(ticket.spec.lane.as_deref(), rank, &ticket.run_id);
         holdings.permits = Some(watchdog.guard(lane).await?);
 
         watchdog.set_up(self.config.scheduler.setup_timeout);

@@ -1,6 +1,7 @@
 //! Which process is meant: a pid alone may be somebody else's by now.
 
 use std::fs;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,8 @@ impl ProcessId {
 
     /// This process.
     pub fn own() -> Option<Self> {
-        i32::try_from(std::process::id()).ok().and_then(Self::of)
+        static OWN: OnceLock<Option<ProcessId>> = OnceLock::new();
+        *OWN.get_or_init(|| i32::try_from(std::process::id()).ok().and_then(Self::of))
     }
 
     /// Whether it still runs. One that has ended but was not waited for does not.
@@ -35,9 +37,9 @@ impl ProcessId {
 /// The kernel's name for this boot of the machine; empty where it gives none. Together with a
 /// [`ProcessId`] it names an owner for good.
 pub fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|text| text.trim().to_owned())
-        .unwrap_or_default()
+    static BOOT: OnceLock<String> = OnceLock::new();
+    let read = || fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    BOOT.get_or_init(|| read().trim().to_owned()).clone()
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! The transcript: written entry by entry, complete when the turn is.
 
-use std::io::SeekFrom;
+use std::fs;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::fs::{File, OpenOptions};
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::clock::{Clock, rfc3339};
 use crate::job::Masker;
@@ -85,17 +87,14 @@ impl Transcript {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, TranscriptError> {
         let path = transcript_path(state_dir, session.as_str());
-        let file = OpenOptions::new()
-            .append(true)
-            .read(true)
-            .create(true)
-            .mode(0o600)
-            .open(&path)
-            .await
-            .map_err(|source| TranscriptError::Open { path: path.clone(), source })?;
-        let (unwritten, open_calls) = (Vec::new(), Vec::new());
+        let opening = path.clone();
+        let opened = tokio::task::spawn_blocking(move || open(&opening)).await;
+        let opened = opened.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let (file, unwritten) =
+            opened.map_err(|source| TranscriptError::Open { path: path.clone(), source })?;
+        let file = File::from_std(file);
+        let open_calls = Vec::new();
         let mut transcript = Self { path, file, unwritten, last_id: 0, open_calls, masker, clock };
-        transcript.start_on_a_fresh_line().await?;
         let mut header = json!({
             "type": "session", "version": 1, "sessionId": session.as_str(),
             "at": rfc3339(transcript.clock.wall()),
@@ -103,8 +102,8 @@ impl Transcript {
         if let (Some(header), Value::Object(about)) = (header.as_object_mut(), about) {
             header.extend(about);
         }
+        // It goes to the disk with the first entry.
         transcript.add_line(&header);
-        transcript.write_out().await?;
         Ok(transcript)
     }
 
@@ -177,23 +176,19 @@ impl Transcript {
             TranscriptError::Write { path: self.path.clone(), source }
         })
     }
+}
 
-    /// A process may have died in the middle of a line: what comes now is not to be glued to it.
-    async fn start_on_a_fresh_line(&mut self) -> Result<(), TranscriptError> {
-        let failed = |source| TranscriptError::Open { path: self.path.clone(), source };
-        let length = self.file.seek(SeekFrom::End(0)).await.map_err(failed)?;
-        if length == 0 {
-            return Ok(());
-        }
-        let failed = |source| TranscriptError::Open { path: self.path.clone(), source };
-        self.file.seek(SeekFrom::End(-1)).await.map_err(failed)?;
-        let failed = |source| TranscriptError::Open { path: self.path.clone(), source };
-        if self.file.read_u8().await.map_err(failed)? != b'\n' {
-            let failed = |source| TranscriptError::Write { path: self.path.clone(), source };
-            self.file.write_all(b"\n").await.map_err(failed)?;
-        }
-        Ok(())
+/// Opens it for appending, with what has to come before anything else: a process may have died in
+/// the middle of a line, and what comes now is not to be glued to it.
+fn open(path: &Path) -> io::Result<(fs::File, Vec<u8>)> {
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.append(true).read(true).create(true).mode(0o600).open(path)?;
+    let mut last = [b'\n'];
+    if file.seek(SeekFrom::End(0))? > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
     }
+    Ok((file, if last == *b"\n" { Vec::new() } else { b"\n".to_vec() }))
 }
 
 /// `value` with the secrets in its texts replaced. Before it becomes JSON text, since escapes

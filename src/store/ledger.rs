@@ -5,6 +5,7 @@ use rusqlite::{Connection, ErrorCode, params};
 use tokio::sync::oneshot;
 
 use super::error::StoreError;
+use super::writer::Patience;
 use super::{Owner, Store, instant};
 use crate::job::JobId;
 use crate::plan::{
@@ -88,7 +89,7 @@ impl Store {
         let owner = self.owner.clone();
         let receipt = self
             .writer
-            .submit_transaction(move |db| write(db, &record, run.as_ref(), &owner, now))
+            .submit(move |db| write(db, &record, run.as_ref(), &owner, now), Patience::None)
             .await?;
         Ok(Receipt(receipt))
     }

@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 
 use super::error::StoreError;
+use super::writer::Patience;
 use super::{Store, instant};
 use crate::provider::Usage;
 use crate::run::{Cleanup, ErrorKind, Failure, Limit, Outcome, Phase, RunId, State, Work};
@@ -167,13 +168,11 @@ impl Store {
         last_attempt: Option<AttemptEnd>,
     ) -> Result<Written, StoreError> {
         let run_id = run_id.clone();
-        let receipt = self
-            .writer
-            .keep(move |db| {
-                set_work(db, &run_id, &work)?;
-                last_attempt.as_ref().map_or(Ok(()), |end| set_attempt_end(db, &run_id, end))
-            })
-            .await?;
+        let write = move |db: &Connection| {
+            set_work(db, &run_id, &work)?;
+            last_attempt.as_ref().map_or(Ok(()), |end| set_attempt_end(db, &run_id, end))
+        };
+        let receipt = self.writer.submit(write, Patience::UntilWritten).await?;
         Ok(Written(receipt))
     }
 
@@ -186,7 +185,8 @@ impl Store {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let run_id = run_id.clone();
-        let receipt = self.writer.keep(move |db| finish(db, &run_id, &cleanup, now)).await?;
+        let write = move |db: &Connection| finish(db, &run_id, &cleanup, now);
+        let receipt = self.writer.submit(write, Patience::UntilWritten).await?;
         Written(receipt).wait().await
     }
 }

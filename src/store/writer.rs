@@ -55,13 +55,16 @@ trait Work: Send {
     /// Says what came of it, once the group is on the disk or given up.
     fn answer(self: Box<Self>, committed: Result<(), String>);
 
-    /// Whether it is kept until the disk takes it.
+    /// What becomes of it if the disk does not take it.
     fn patience(&self) -> Patience;
 }
 
+/// What becomes of a request that the disk does not take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Patience {
+pub(super) enum Patience {
+    /// It fails.
     None,
+    /// It is kept, and written when there is room.
     UntilWritten,
 }
 
@@ -86,33 +89,27 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let receipt = self.submit_transaction(work).await?;
+        let receipt = self.submit(work, Patience::None).await?;
         receipt.await.map_err(|_| StoreError::Stopped)?
     }
 
     /// The same in two steps: when this returns, its place in the order of writing is fixed; the
     /// receipt says when it is on the disk.
-    pub(super) async fn submit_transaction<T, F>(
+    pub(super) async fn submit<T, F>(
         &self,
         work: F,
+        patience: Patience,
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.request(work, Patience::None).await
-    }
-
-    /// The same for what is kept until the disk takes it.
-    pub(super) async fn keep<T, F>(
-        &self,
-        work: F,
-    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
-    where
-        T: Send + 'static,
-        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    {
-        self.request(work, Patience::UntilWritten).await
+        let (sender, receiver) = oneshot::channel();
+        // Nobody waits any more: the caller was cancelled, and the record stands.
+        let told = move |answer| drop(sender.send(answer));
+        let task = Task { work, told, patience, result: None };
+        self.send(Request::InTransaction(Box::new(task))).await?;
+        Ok(receiver)
     }
 
     /// Keeps `work` until the disk takes it, and does not wait for that. What is queued later is
@@ -121,7 +118,7 @@ impl Writer {
     where
         F: FnMut(&Connection) -> rusqlite::Result<()> + Send + 'static,
     {
-        self.submit(unanswered(what, work, Patience::UntilWritten)).await
+        self.send(unanswered(what, work, Patience::UntilWritten)).await
     }
 
     /// Writes `work` if there is room for it, in the queue and on the disk; else it is lost. Never
@@ -143,28 +140,11 @@ impl Writer {
     {
         let (sender, receiver) = oneshot::channel();
         let work = move |db: &Connection| drop(sender.send(work(db).map_err(StoreError::from)));
-        self.submit(Request::Outside(Box::new(work))).await?;
+        self.send(Request::Outside(Box::new(work))).await?;
         receiver.await.map_err(|_| StoreError::Stopped)?
     }
 
-    async fn request<T, F>(
-        &self,
-        work: F,
-        patience: Patience,
-    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
-    where
-        T: Send + 'static,
-        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    {
-        let (sender, receiver) = oneshot::channel();
-        // Nobody waits any more: the caller was cancelled, and the record stands.
-        let told = move |answer| drop(sender.send(answer));
-        self.submit(Request::InTransaction(Box::new(Task { work, told, patience, result: None })))
-            .await?;
-        Ok(receiver)
-    }
-
-    async fn submit(&self, request: Request) -> Result<(), StoreError> {
+    async fn send(&self, request: Request) -> Result<(), StoreError> {
         self.0.send(request).await.map_err(|_| StoreError::Stopped)
     }
 }
@@ -274,15 +254,20 @@ fn savepoint<T>(
     db: &Connection,
     work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
-    db.execute_batch("SAVEPOINT request")?;
+    execute(db, "SAVEPOINT request")?;
     match work(db) {
-        Ok(value) => db.execute_batch("RELEASE request").map(|()| value),
+        Ok(value) => execute(db, "RELEASE request").map(|()| value),
         Err(error) => {
             // If that fails, the transaction is gone, and with it the savepoint.
             let undone = db.execute_batch("ROLLBACK TO request; RELEASE request");
             Err(if is_the_disks(&error) { error } else { undone.err().unwrap_or(error) })
         }
     }
+}
+
+/// These few statements go around every request: they are parsed once.
+fn execute(db: &Connection, statement: &str) -> rusqlite::Result<()> {
+    db.prepare_cached(statement)?.execute([]).map(drop)
 }
 
 /// Whether it is not the request's fault but that of the place where it is to be written.
@@ -387,8 +372,8 @@ fn write_group(
 fn write_all(db: &Connection, group: &mut [Box<dyn Work>]) -> Result<(), String> {
     begin(db).map_err(|error| error.to_string())?;
     let written = group.iter_mut().try_for_each(|work| work.run(db));
-    let committed = written
-        .and_then(|()| db.execute_batch("COMMIT").map_err(|error| format!("commit: {error}")));
+    let committed =
+        written.and_then(|()| execute(db, "COMMIT").map_err(|error| format!("commit: {error}")));
     if committed.is_err() && !db.is_autocommit() {
         // Whatever is left of it; the next one begins anew.
         drop(db.execute_batch("ROLLBACK"));
@@ -400,7 +385,7 @@ fn write_all(db: &Connection, group: &mut [Box<dyn Work>]) -> Result<(), String>
 /// already known is not thrown away because somebody else is slow.
 fn begin(db: &Connection) -> rusqlite::Result<()> {
     loop {
-        match db.execute_batch("BEGIN IMMEDIATE") {
+        match execute(db, "BEGIN IMMEDIATE") {
             Err(rusqlite::Error::SqliteFailure(failure, _))
                 if matches!(failure.code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) =>
             {
