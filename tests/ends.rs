@@ -19,10 +19,10 @@ fn what_a_model_says_after_the_deadline_changes_nothing() {
     // It goes on talking to a connection that nobody listens to.
     let stub = Stub::new(|_| {
         let late = text("too late") + &finish("stop");
-        vec![Act::Say(head() + &text("so far")), Act::Repeat(late, Duration::from_millis(1500))]
+        vec![Act::Say(head() + &text("so far")), Act::Repeat(late, Duration::from_millis(2500))]
     });
     let house = asking(&stub, "", "");
-    house.job("j", &format!("{PLAIN}[limits]\ntimeout = \"1s\"\n"));
+    house.job("j", &format!("{PLAIN}[limits]\ntimeout = \"2s\"\n"));
     let serve = house.serve();
     let run_id = house.detach("j");
     let run = house.ended(&run_id);
@@ -50,7 +50,7 @@ fn a_run_that_timed_out_is_tried_again_when_its_clean_up_has_ended() {
         _ => vec![Act::Say(reply("fine"))],
     });
     let house = asking(&stub, "", "");
-    let job = by_hand("go", "", "timeout = \"3s\"\nstop_grace = \"2s\"");
+    let job = by_hand("go", "", "timeout = \"4s\"\nstop_grace = \"2s\"");
     let due = soon();
     house
         .job("j", &format!("{job}[schedule]\nat = \"{due:.3}\"\n[retry]\nbackoff = [\"100ms\"]\n"));

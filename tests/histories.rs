@@ -117,7 +117,7 @@ fn an_attempt_that_was_cut_leaves_a_whole_history_and_the_next_one_starts_afresh
         _ => vec![Act::Say(reply("fine"))],
     });
     let house = asking(&stub, "", "");
-    let job = by_hand("go", "", "timeout = \"3s\"");
+    let job = by_hand("go", "", "timeout = \"4s\"");
     let due = soon();
     house
         .job("j", &format!("{job}[schedule]\nat = \"{due:.3}\"\n[retry]\nbackoff = [\"100ms\"]\n"));

