@@ -26,6 +26,9 @@ use support::{House, LONG, until};
 /// Nothing else listens here: a port that was given up is not taken by another test.
 const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 7);
 
+/// The same for the servers that fail before a run: both tests may run at once.
+const BEFORE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 8);
+
 /// The pace at which the runs are started.
 const START_EVERY: Duration = ms(30);
 
@@ -153,7 +156,7 @@ fn reports(kind: &str) -> Vec<Act> {
 /// Every way, with its kind of error and its rule.
 fn ways() -> Vec<Way> {
     type Acts = fn() -> Vec<Act>;
-    let table: [(&str, &str, Rule, Acts); 31] = [
+    let table: [(&str, &str, Rule, Acts); 32] = [
         ("refuses", "model_unreachable", USUAL, Vec::new),
         ("closes at once", "network", USUAL, Vec::new),
         ("resets at once", "network", USUAL, || vec![Act::Reset]),
@@ -171,7 +174,10 @@ fn ways() -> Vec<Way> {
             vec![streams(""), Act::Repeat(text("drip "), ms(100))]
         }),
         ("pours", "deadline", Rule::Deadline, || {
-            vec![streams(""), Act::Repeat(text(&"pour ".repeat(10_000)), ms(100))]
+            vec![streams(""), Act::Repeat(text(&"pour ".repeat(1600)), ms(100))]
+        }),
+        ("floods", "not_a_stream", Rule::Next, || {
+            vec![streams(""), Act::Repeat(text(&"flood ".repeat(20_000)), ms(1))]
         }),
         ("truncates", "incomplete_stream", USUAL, || vec![streams("")]),
         ("truncates a call", "incomplete_stream", USUAL, || {
@@ -527,7 +533,7 @@ impl SetUp {
             both.flat_map(|has_fallback| ways().into_iter().map(move |it| (it, has_fallback)));
         let row = |(n, (way, has_fallback)): (usize, (Way, bool))| {
             let (acts, refuses) = (way.acts, way.refuses());
-            let stub = Stub::at(HERE, |_| vec![Act::Say(reply("fine"))]).when_probed(acts);
+            let stub = Stub::at(BEFORE, |_| vec![Act::Say(reply("fine"))]).when_probed(acts);
             if refuses {
                 stub.close_door();
             }
@@ -569,7 +575,7 @@ impl SetUp {
 #[test]
 fn every_way_of_failing_before_a_run_holds_it_back_or_does_not_as_the_rules_say() {
     let rows = SetUp::all();
-    let good = Stub::at(HERE, |_| vec![Act::Say(reply("fine"))]);
+    let good = Stub::at(BEFORE, |_| vec![Act::Say(reply("fine"))]);
     let mut config = format!(
         "[scheduler]\nmax_concurrent_runs = 0\n\
          [models.providers.good]\napi = \"openai\"\nbase_url = \"{}\"\n",
