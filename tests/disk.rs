@@ -5,13 +5,15 @@
 #[expect(dead_code, reason = "the other tests of the whole program use the rest")]
 mod support;
 
+use std::fmt::Write as _;
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-use support::ledger::{assert_no_gap, assert_once, assert_sound};
+use serde_json::{Value, json};
+use support::ledger::{assert_all_ended, assert_no_gap, assert_once, assert_sound};
 use support::scripts::{EVERY_SECOND, FINE, PLAIN, by_hand};
 use support::stub::{Act, Stub, call, finish, head, reply, text};
 use support::{House, Running, asking, scripted, until};
@@ -172,6 +174,59 @@ fn a_database_that_somebody_locks_delays_rows_and_nothing_else() {
     drop(lock);
     nothing_is_lost(&scene, &runs);
     ends_well(&scene, serve);
+}
+
+#[test]
+fn ten_runs_that_end_together_under_somebodys_lock_are_stored_once_each() {
+    let go = Arc::new(AtomicBool::new(false));
+    let stub = Stub::answering({
+        let go = Arc::clone(&go);
+        move |request| {
+            until("the lock is held", || go.load(Ordering::SeqCst));
+            let prompt = request["messages"][1]["content"].as_str().unwrap();
+            vec![Act::Say(reply(&format!("answer to {prompt}")))]
+        }
+    });
+    let jobs: Vec<_> = (0..10).map(|n| format!("j{n}")).collect();
+    let mut lanes = "[scheduler]\nmax_concurrent_runs = 0\n[lanes]\n".to_owned();
+    for job in &jobs {
+        writeln!(lanes, "{job} = 1").unwrap();
+    }
+    let house = asking(&stub, "", &lanes);
+    for job in &jobs {
+        house.job(job, &format!("lane = \"{job}\"\n{}", PLAIN.replace("go", job)));
+    }
+    let serve = house.serve();
+    let runs: Vec<_> = jobs.iter().map(|job| house.detach(job)).collect();
+    until("all work", || stub.requests().len() == jobs.len());
+    house.until("SELECT count(*) = 10 FROM v1_attempts WHERE state = 'running'");
+    let db = house.writable();
+    db.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let locked = Instant::now();
+    go.store(true, Ordering::SeqCst);
+    until("the lanes are free", || {
+        let status = house.say(&["status", "--json"]).json();
+        status["running"]["lanes"].as_array().unwrap().iter().all(|lane| lane["held"] == 0)
+    });
+    until("it has been held for a while", || locked.elapsed() > Duration::from_secs(3));
+    assert_eq!(house.value("SELECT count(*) FROM v1_runs WHERE state = 'running'"), 10);
+    drop(db);
+    for (run_id, job) in runs.iter().zip(&jobs) {
+        let run = house.ended(run_id);
+        assert_eq!((&run["state"], &run["job"]), (&json!("succeeded"), &json!(job)));
+        assert_eq!(run["reply"], format!("answer to {job}"));
+    }
+    assert_eq!(serve.stop().code, Some(0));
+    assert_eq!(
+        house.rows("SELECT count(*), count(DISTINCT run_id), count(DISTINCT job) FROM v1_runs"),
+        [json!([10, 10, 10])]
+    );
+    let twice = "SELECT run_id, step FROM v1_cleanups GROUP BY 1, 2 HAVING count(*) > 1";
+    assert_eq!(house.rows(twice), Vec::<Value>::new());
+    assert_eq!(house.rows("SELECT n, state FROM v1_attempts"), vec![json!([1, "succeeded"]); 10]);
+    assert_all_ended(&house);
+    assert_once(&house);
+    assert_sound(&house);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use punctual::config::{
-    self, AgentTimeout, Api, Config, JobSet, ModelConfig, Price, Scheduler, Sources,
+    self, AgentTimeout, Api, Config, Diagnostics, JobSet, ModelConfig, Price, Scheduler, Sources,
+    Thresholds,
 };
 use punctual::job::report::{self, Color};
 use punctual::job::{self, Environment, Limits, Problem, Prompt, RunTimeout};
@@ -345,50 +346,169 @@ fn a_misspelt_key_is_told_the_right_one_at_every_level() {
     }
 }
 
-#[test]
-fn the_defaults_of_the_schemas_are_those_of_the_code() {
-    let job_schema = job::schema();
-    let limits = Limits::default();
-    let folder = folder(MODEL, &[("a.toml", "agent.prompt = \"x\"\nschedule.cron = \"@daily\"\n")]);
-    let (config, set) = load(folder.path());
-    let job = &set.jobs[&"a".parse().unwrap()];
-    assert_eq!(job.limits, limits);
-    let schedule = job.schedule.as_ref().unwrap();
-    let shown = |limit: Duration| json!(humantime::format_duration(limit).to_string());
-    for (key, value) in [
-        ("enabled", json!(job.enabled)),
-        ("limits.stop_grace", shown(limits.stop_grace)),
-        ("limits.tool_timeout", shown(limits.tool_timeout)),
-        ("limits.max_turns", json!(limits.max_turns)),
-        ("limits.max_tokens", json!(limits.max_tokens)),
-        ("schedule.catchup", json!(schedule.catchup)),
-        ("schedule.overlap", json!(schedule.overlap)),
-        ("agent.tools", json!(job.agent.tools)),
-        ("agent.exec_allow", json!(job.agent.exec_allow)),
-        ("agent.vars", json!(job.agent.vars)),
-        ("env.set", json!(job.env.set)),
-        ("env.pass", json!(job.env.pass)),
-    ] {
-        assert_eq!(default_of(&job_schema, key), &value, "{key}");
-    }
-    let config_schema = config::schema();
-    let scheduler = Scheduler::default();
-    assert_eq!(config.scheduler, scheduler);
-    for (key, value) in [
-        ("scheduler.max_concurrent_runs", json!(scheduler.max_concurrent_runs)),
-        ("scheduler.shutdown_grace", shown(scheduler.shutdown_grace)),
-        ("scheduler.cleanup_timeout", shown(scheduler.cleanup_timeout)),
-        ("timezone", json!(config.timezone.name())),
-    ] {
-        assert_eq!(default_of(&config_schema, key), &value, "{key}");
-    }
-    assert_eq!(config.jobs_dir, folder.path().join("jobs"));
-    assert_eq!(config.state_dir, folder.path().join("state"));
+/// Every key that has a default, with it. What is for later has none yet.
+fn defaults(schema: &Value) -> Vec<(String, Value)> {
+    let all = keys(schema, "").into_iter().filter(|key| !key.later);
+    let with_value = all.filter_map(|key| Some((key.path, key.schema.get("default")?.clone())));
+    with_value.filter(|(_, value)| *value != json!({})).collect()
 }
 
-fn default_of<'a>(schema: &'a Value, path: &str) -> &'a Value {
-    let at = path.split('.').fold(schema, |schema, name| &schema["properties"][name]);
-    &at["default"]
+/// The same as a file that says all of them; JSON and TOML write what is used here alike.
+fn written_out(defaults: &[(String, Value)]) -> String {
+    defaults.iter().fold(String::new(), |text, (key, value)| text + &format!("{key} = {value}\n"))
+}
+
+fn humantime(text: &str) -> Duration {
+    humantime::parse_duration(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+#[test]
+fn the_defaults_of_the_schemas_are_those_of_the_code() {
+    let (of_jobs, of_config) = (defaults(&job::schema()), defaults(&config::schema()));
+    assert!(of_jobs.len() >= 25 && of_config.len() >= 22, "{of_jobs:#?} {of_config:#?}");
+    let job = "agent.prompt = \"x\"\nschedule.cron = \"@daily\"\n";
+    let folder = folder(MODEL, &[("a.toml", job)]);
+    let (config, set) = load(folder.path());
+    let mut silent = set.jobs[&"a".parse().unwrap()].clone();
+    assert_eq!(silent.limits, Limits::default());
+    assert_eq!(config.scheduler, Scheduler::default());
+    assert_eq!(config.jobs_dir, folder.path().join("jobs"));
+    assert_eq!(config.state_dir, folder.path().join("state"));
+
+    // Whoever writes every default down says nothing new.
+    std::fs::write(folder.path().join("config.toml"), MODEL.to_owned() + &written_out(&of_config))
+        .unwrap();
+    std::fs::write(folder.path().join("jobs/a.toml"), job.to_owned() + &written_out(&of_jobs))
+        .unwrap();
+    let (spoken_config, set) = load(folder.path());
+    let mut spoken = set.jobs[&"a".parse().unwrap()].clone();
+    assert_eq!(spoken.effective, silent.effective);
+    for it in [&mut silent, &mut spoken] {
+        it.effective = Value::Null;
+    }
+    assert_eq!(format!("{spoken:#?}"), format!("{silent:#?}"));
+    assert_eq!(format!("{spoken_config:#?}"), format!("{config:#?}"));
+
+    // Defaults that depend on something are told in words.
+    let said = |schema: &Value, path: &str| {
+        let key = keys(schema, "").into_iter().find(|key| key.path == path).unwrap();
+        key.schema["description"].as_str().unwrap().to_owned()
+    };
+    let words = said(&job::schema(), "limits.timeout");
+    let ceiling = words.split_once("absent: ").unwrap().1.split_once(',').unwrap().0;
+    assert_eq!(humantime(ceiling), config.run_ceiling());
+    let words = said(&config::schema(), "diagnostics.stuck_session_abort");
+    let (least, times) = words.split_once("max(").unwrap().1.split_once(", ").unwrap();
+    let times: u32 = times.split_once(' ').unwrap().0.parse().unwrap();
+    assert_eq!(Thresholds::of_warn(Duration::ZERO).abort, humantime(least));
+    assert_eq!(Thresholds::of_warn(100 * MINUTE).abort, 100 * times * MINUTE);
+    assert_eq!(config.diagnostics, Diagnostics::On(Thresholds::default()));
+}
+
+/// Whether a text names this value first.
+fn names(text: &str, value: &Value) -> bool {
+    let duration = |text: &str| humantime::parse_duration(text.trim()).ok();
+    let mut words = text.split(", ");
+    match value {
+        Value::Number(number) => {
+            let digits: String =
+                text.replace(',', "").chars().take_while(char::is_ascii_digit).collect();
+            digits == number.to_string()
+        }
+        Value::Array(items) => {
+            items.iter().all(|it| words.next().is_some_and(|word| names(word, it)))
+        }
+        Value::String(item) => {
+            let word = words.next().unwrap_or_default();
+            word == item || duration(item).is_some() && duration(word) == duration(item)
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn the_readme_and_a_new_job_state_the_same_defaults() {
+    let all: Vec<_> =
+        defaults(&job::schema()).into_iter().chain(defaults(&config::schema())).collect();
+    let readme =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    // A key, and in brackets behind it a number or a length of time.
+    let stated = regex::Regex::new(r"`(?:\[[a-z_.]+\] )?([a-z_]+)` \((\d[^;)]*)").unwrap();
+    let mut found = Vec::new();
+    for stated in stated.captures_iter(&readme) {
+        let is_meant = |path: &&(String, Value)| path.0.rsplit('.').next() == Some(&stated[1]);
+        let Some((path, value)) = all.iter().find(is_meant) else { continue };
+        assert!(names(&stated[2], value), "{path}: {} in README.md, {value}", &stated[2]);
+        found.push(path.as_str());
+    }
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(
+        found,
+        [
+            "diagnostics.stuck_session_warn",
+            "limits.max_tokens",
+            "limits.max_turns",
+            "limits.stop_grace",
+            "limits.tool_timeout",
+            "retry.backoff",
+            "retry.max_attempts",
+            "retry.pause_after",
+            "session.write_lock.acquire_timeout",
+        ]
+    );
+    for (path, before) in [
+        ("agent.tools", "\"read\"]            # absent: "),
+        ("schedule.catchup", "is a misfire: `"),
+    ] {
+        let value = &all.iter().find(|it| it.0 == path).unwrap().1;
+        let after = readme.split_once(before).unwrap().1;
+        let stated = after.split([';', '`']).next().unwrap();
+        assert!(names(stated, value), "{path}: {stated} in README.md, {value}");
+    }
+
+    // The run's own limit has no single default.
+    let stated = readme.split_once("not while it waits for a lane; absent: ").unwrap().1;
+    let folder = folder(MODEL, &[]);
+    let ceiling = load(folder.path()).0.run_ceiling();
+    assert_eq!(humantime(stated.split_once(';').unwrap().0), ceiling);
+
+    // What a new job shows behind `#` is what holds without it, but for what is an example.
+    let shown = job::scaffold(&"fresh".parse().unwrap());
+    let mut table = "";
+    let mut found = Vec::new();
+    for line in shown.lines() {
+        if let Some(name) = line.trim_start_matches("# ").strip_prefix('[') {
+            table = name.split_once(']').unwrap().0;
+        }
+        let Some((name, value)) = line.strip_prefix("# ").and_then(|it| it.split_once(" = "))
+        else {
+            continue;
+        };
+        let path = if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") };
+        let value: toml::Table = format!("it = {value}").parse().unwrap();
+        let value = serde_json::to_value(&value["it"]).unwrap();
+        match all.iter().find(|it| it.0 == path) {
+            Some((_, default)) if *default != json!([]) => {
+                assert_eq!(value, *default, "{path}");
+                found.push(path);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(
+        found,
+        [
+            "schedule.catchup",
+            "schedule.overlap",
+            "agent.tools",
+            "limits.max_turns",
+            "limits.max_tokens",
+            "retry.max_attempts",
+            "retry.backoff",
+            "retry.pause_after",
+        ]
+    );
 }
 
 #[test]

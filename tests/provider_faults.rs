@@ -53,6 +53,7 @@ fn a_tool_call_cut_by_the_length_starts_nothing() {
         }),
     );
     assert!(!house.path("mark").exists());
+    assert_eq!(stub.requests().len(), 1);
 }
 
 #[test]

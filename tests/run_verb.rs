@@ -120,6 +120,73 @@ fn run_has_an_exit_code_for_every_end() {
 }
 
 #[test]
+fn programs_read_json_or_nothing_whatever_is_refused() {
+    let house = scripted(
+        "[[rule]]\nwhen = { contains = \"hang\" }\nstep = [{ text = \"so far\" }, { hang = true }]\n\
+         [[rule]]\nwhen = { contains = \"fail\" }\n\
+         step = [{ error = { status = 400, message = \"no\" } }]\n\
+         [[rule]]\nstep = [{ text = \"fine\" }]\n",
+        "",
+    );
+    house.job("bad", &PLAIN.replace("go", "fail"));
+    house.job("off", &format!("enabled = false\n{PLAIN}"));
+    house.job("broken", "[agent]\npromt = \"go\"\n");
+    house.job("slow", &format!("{}[limits]\ntimeout = \"1s\"\n", PLAIN.replace("go", "hang")));
+    house.job("long", &PLAIN.replace("go", "hang"));
+    house.job("held", PLAIN);
+    assert_eq!(house.say(&["pause", "held", "--reason", "moving"]).code, Some(0));
+    // What is told as JSON is told there alone; of the others, nothing but words.
+    let ended: [(&[&str], i32, &str); 2] =
+        [(&["run", "bad"], 1, "failed"), (&["run", "slow"], 124, "timed_out")];
+    let refused: [(&[&str], i32, &str); 15] = [
+        (&["run", "nobody"], 2, "there is no job `nobody`"),
+        (&["run", "broken"], 2, "promt"),
+        (&["run", "held", "--slot", "2026-01-01"], 2, "no schedule"),
+        (&["run", "held", "--wings"], 2, "--wings"),
+        (&["run", "off"], 3, "disabled"),
+        (&["run", "held"], 3, "moving"),
+        (&["cancel", "nobody"], 2, "nobody"),
+        (&["pause", "nobody"], 2, "nobody"),
+        (&["resume", "nobody"], 2, "nobody"),
+        (&["show", "nobody"], 2, "nobody"),
+        (&["next", "nobody"], 2, "nobody"),
+        (&["why", "nobody"], 2, "nobody"),
+        (&["logs", "nobody"], 2, "nobody"),
+        (&["runs", "--state", "flying"], 2, "flying"),
+        (&["slots", "--since", "whenever"], 2, "whenever"),
+    ];
+    let check = |serve: &str| {
+        for (arguments, code, state) in ended {
+            let said = house.say(&[arguments, &["--json"]].concat());
+            assert_eq!(said.code, Some(code), "{serve}: {arguments:?}: {said:?}");
+            assert_eq!(said.json()["state"], state, "{serve}: {arguments:?}: {said:?}");
+        }
+        for (arguments, code, words) in refused {
+            let said = house.say(&[arguments, &["--json"]].concat());
+            let found = (said.code, said.stdout.as_str());
+            assert_eq!(found, (Some(code), ""), "{serve}: {arguments:?}: {said:?}");
+            let told = !said.stderr.trim().is_empty() && said.stderr.contains(words);
+            assert!(told, "{serve}: {arguments:?}: {said:?}");
+        }
+        let said = house.say(&["cancel", "held", "--json"]);
+        assert_eq!((said.code, said.json()), (Some(3), json!({"cancelled": []})), "{serve}");
+    };
+    check("without a serve");
+    let serve = house.serve();
+    check("with a serve");
+    house.detach("long");
+    house.until("SELECT state = 'running' FROM v1_runs WHERE job = 'long'");
+    let said = house.say(&["run", "long", "--json"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(3), ""), "{said:?}");
+    assert!(said.stderr.contains("already running"), "{said:?}");
+    assert_eq!(house.say(&["cancel", "long"]).code, Some(0));
+    assert_eq!(serve.stop().code, Some(0));
+    // What is wrong with the files is the answer itself.
+    let said = house.say(&["validate", "--json"]);
+    assert_eq!((said.code, said.json().to_string().contains("promt")), (Some(2), true), "{said:?}");
+}
+
+#[test]
 fn the_run_object_has_every_key_and_standard_output_nothing_else() {
     let house = scripted(&exec_script("echo hi"), "");
     house.job("j", &exec_job(""));

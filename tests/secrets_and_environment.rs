@@ -3,12 +3,15 @@
 #[expect(dead_code, reason = "the other tests of the whole program use the rest")]
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use nix::sys::stat::Mode;
 use serde_json::{Value, json};
-use support::scripts::{KEY, exec_job, exec_script};
-use support::stub::{Act, Stub, call, event, finish, head, text};
+use support::scripts::{KEY, exec_job, exec_script, soon};
+use support::stub::{Act, Stub, call, event, finish, head, reply, text};
 use support::{asking, scripted};
 
 #[test]
@@ -93,6 +96,39 @@ fn commands_see_an_allow_list_of_the_environment() {
 }
 
 #[test]
+fn commands_see_the_same_whoever_starts_them_and_no_profile_adds_to_it() {
+    let house = scripted(&exec_script("env"), "");
+    for name in [".profile", ".bash_profile", ".bash_login", ".bashrc", ".shrc", ".zshenv"] {
+        house.write(name, "echo from the profile; export FROM_PROFILE=1; sleep 60\n");
+    }
+    house.job("by-hand", &exec_job(""));
+    house.job("j", &format!("{}[schedule]\nat = \"{:.3}\"\n", exec_job(""), soon()));
+    // Of each run its own are the marker and the folder.
+    let seen = |run: &Value| {
+        assert_eq!(run["state"], "succeeded", "{run:#}");
+        let lines = run["reply"].as_str().unwrap().lines();
+        let own = |line: &&str| ["PUNCTUAL_RUN_ID=", "PWD="].iter().any(|it| line.starts_with(it));
+        lines.filter(|line| !own(line)).map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let alone = seen(&house.run("by-hand").1);
+    let serve = house.serve();
+    let served = seen(&house.run("by-hand").1);
+    house.until("SELECT finished_at IS NOT NULL FROM v1_runs WHERE job = 'j'");
+    let run_id = house.value("SELECT run_id FROM v1_runs WHERE job = 'j'");
+    let scheduled = seen(&house.ended(run_id.as_str().unwrap()));
+    assert_eq!(serve.stop().code, Some(0));
+    assert_eq!(alone, served);
+    assert_eq!(alone, scheduled);
+    let home = house.path("config.toml").parent().unwrap().display().to_string();
+    assert!(alone.contains(&format!("HOME={home}")), "{alone:?}");
+    let strange =
+        |line: &&String| line.contains("from the profile") || line.starts_with("FROM_PROFILE");
+    assert_eq!(alone.iter().find(strange), None);
+    let longest = house.value("SELECT max(duration_ms) FROM v1_tool_calls");
+    assert!(longest.as_u64().unwrap() < 30_000, "{longest}: half as long as a profile takes");
+}
+
+#[test]
 fn commands_have_an_empty_standard_input() {
     let house = scripted(&exec_script("cat; echo over"), "");
     house.job("j", &exec_job("tool_timeout = \"20s\""));
@@ -113,4 +149,72 @@ fn a_workdir_is_the_jobs_and_a_fresh_workspace_is_gone_afterwards() {
     assert!(fresh.starts_with(workspaces.to_str().unwrap()), "{fresh}");
     assert!(!std::path::Path::new(&fresh).exists());
     assert_eq!(std::fs::read_dir(workspaces).unwrap().count(), 0);
+}
+
+/// What is opened below a folder, as the kernel tells it.
+struct Watched {
+    inotify: Inotify,
+    names: HashMap<WatchDescriptor, PathBuf>,
+}
+
+impl Watched {
+    fn new(root: &Path) -> Self {
+        let flags = InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC;
+        let inotify = Inotify::init(flags).unwrap();
+        let mut folders = vec![root.to_owned()];
+        let mut names = HashMap::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+                if entry.file_type().unwrap().is_dir() {
+                    folders.push(entry.path());
+                }
+            }
+            let watch = inotify.add_watch(&folder, AddWatchFlags::IN_OPEN).unwrap();
+            names.insert(watch, folder.strip_prefix(root).unwrap().to_owned());
+        }
+        // It has looked itself.
+        let watched = Self { inotify, names };
+        watched.opened();
+        watched
+    }
+
+    /// What has been opened since the last look. The folder itself has no name.
+    fn opened(&self) -> BTreeSet<PathBuf> {
+        let events = std::iter::from_fn(|| self.inotify.read_events().ok()).flatten();
+        let path = |event: InotifyEvent| self.names[&event.wd].join(event.name.unwrap_or_default());
+        events.map(path).filter(|path| path != Path::new("")).collect()
+    }
+}
+
+#[test]
+fn nothing_of_a_workdir_is_opened_unless_a_tool_asks() {
+    let stub = Stub::new(|n| match n {
+        1 => vec![Act::Say(
+            head() + &call("read", "{\"path\": \"src/AGENTS.md\"}") + &finish("tool_calls"),
+        )],
+        _ => vec![Act::Say(reply("fine"))],
+    });
+    let house = asking(&stub, "", "");
+    let work = house.path("work");
+    for folder in ["", "src", "src/deep/er", ".git/objects", "node_modules/one", ".claude"] {
+        std::fs::create_dir_all(work.join(folder)).unwrap();
+        for name in ["AGENTS.md", "CLAUDE.md", ".cursorrules", "README.md", ".env", "config.toml"] {
+            std::fs::write(work.join(folder).join(name), "what an unasked reader finds").unwrap();
+        }
+    }
+    // Whoever opened this one would wait for ever.
+    nix::unistd::mkfifo(&work.join("GEMINI.md"), Mode::S_IRWXU).unwrap();
+    house.job("j", "[agent]\nprompt = \"go\"\ntools = [\"read\"]\nworkdir = \"../work\"\n");
+    let watched = Watched::new(&work);
+    assert_eq!(house.run("j").0, Some(0));
+    assert_eq!(watched.opened(), BTreeSet::new());
+    assert!(!stub.requests()[0].to_string().contains("unasked"));
+    // A tool opens what it names and nothing else.
+    let (code, run) = house.run("j");
+    assert_eq!((code, &run["tools"]["calls"]), (Some(0), &json!(1)), "{run:#}");
+    let asked = ["src", "src/AGENTS.md"].map(PathBuf::from);
+    let opened = watched.opened();
+    assert!(opened.contains(&asked[1]), "{opened:?}");
+    assert!(opened.iter().all(|it| asked.contains(it)), "{opened:?}");
+    assert!(stub.requests()[2].to_string().contains("unasked"));
 }

@@ -5,16 +5,18 @@
 #[expect(dead_code, reason = "the other tests of the whole program use the rest")]
 mod support;
 
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::json;
-use support::ledger::assert_no_gap;
+use support::ledger::{assert_all_ended, assert_no_gap, assert_sound};
 use support::scripts::{EVERY_SECOND, FINE, MANY, by_hand};
-use support::{scripted, until};
+use support::{House, scripted, until};
 
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -195,6 +197,143 @@ fn a_newer_database_is_left_alone() {
         let words = [" 99", env!("CARGO_PKG_VERSION")];
         assert!(words.iter().all(|word| said.stderr.contains(word)), "{said:?}");
     }
+}
+
+/// A house whose job has run a few times; a power cut has left the newest rows in the log.
+fn with_a_history() -> House {
+    let house = scripted(FINE, "");
+    house.job("j", &by_hand("go", "", ""));
+    assert_eq!(house.run("j").0, Some(0));
+    let serve = house.serve();
+    for _ in 0..3 {
+        assert_eq!(house.run("j").0, Some(0));
+    }
+    serve.kill();
+    assert!(std::fs::metadata(house.path("state/punctual.db-wal")).unwrap().len() > 0);
+    house
+}
+
+const RUNS: &str = "SELECT run_id FROM v1_runs ORDER BY queued_at";
+
+/// Whoever wants something of the database is refused, with its name.
+#[track_caller]
+fn assert_refused(house: &House, what: &str) {
+    for arguments in [&["serve"][..], &["run", "j"], &["runs"], &["query", "SELECT 1"]] {
+        let said = house.say(arguments);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{what}: {said:?}");
+        assert!(said.stderr.contains("state/punctual.db"), "{what}: {said:?}");
+    }
+}
+
+#[test]
+fn a_damaged_database_is_refused_by_name_and_left_as_it_is() {
+    let house = with_a_history();
+    // Here all of it is in the file.
+    let fold = "PRAGMA wal_checkpoint(TRUNCATE)";
+    house.writable().query_row(fold, [], |_| Ok(())).unwrap();
+    let runs = house.rows(RUNS);
+    assert_eq!(runs.len(), 4);
+    let path = house.path("state/punctual.db");
+    let whole = std::fs::read(&path).unwrap();
+    assert!(whole.len() > 8192);
+    let rubbish = b"not what it was ".repeat(1000);
+    let no_header = [&rubbish[..100], &whole[100..]].concat();
+    let table: [(&str, &[u8]); 5] = [
+        ("half a header", &whole[..50]),
+        ("the first page only", &whole[..4096]),
+        ("half of it", &whole[..whole.len() / 2]),
+        ("another header", &no_header),
+        ("nothing", b""),
+    ];
+    for (what, bytes) in table {
+        std::fs::write(&path, bytes).unwrap();
+        assert_refused(&house, what);
+        assert!(std::fs::read(&path).unwrap() == bytes, "{what}");
+    }
+    let said = house.say(&["serve"]);
+    assert!(said.stderr.contains("put a copy of it back, or remove"), "{said:?}");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("mine"), "mine").unwrap();
+    assert_refused(&house, "a folder");
+    assert_eq!(std::fs::read_to_string(path.join("mine")).unwrap(), "mine");
+    std::fs::remove_dir_all(&path).unwrap();
+    // A copy that is put back is the history again.
+    std::fs::write(&path, &whole).unwrap();
+    if !geteuid().is_root() {
+        std::fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
+        assert_refused(&house, "closed to us");
+        assert_eq!(mode(&path), 0);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        assert!(std::fs::read(&path).unwrap() == whole);
+    }
+    assert_eq!(house.serve().stop().code, Some(0));
+    assert_eq!(house.rows(RUNS), runs);
+    assert_sound(&house);
+}
+
+#[test]
+fn the_log_of_a_database_that_is_lost_is_kept_for_it() {
+    let house = with_a_history();
+    let (path, log) = (house.path("state/punctual.db"), house.path("state/punctual.db-wal"));
+    let (bytes, logged) = (std::fs::read(&path).unwrap(), std::fs::read(&log).unwrap());
+    for bytes in [&b""[..], &bytes[..50]] {
+        std::fs::write(&path, bytes).unwrap();
+        assert_refused(&house, "hardly anything");
+        assert!(std::fs::read(&path).unwrap() == bytes);
+    }
+    std::fs::remove_file(&path).unwrap();
+    for arguments in [["serve", "--state-dir", "state"], ["run", "j", "--json"]] {
+        let said = house.say(&arguments);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+        assert!(said.stderr.contains("state/punctual.db"), "{said:?}");
+        assert!(!path.exists());
+    }
+    assert!(std::fs::read(&log).unwrap() == logged);
+    std::fs::write(&path, bytes).unwrap();
+    assert_eq!(house.serve().stop().code, Some(0));
+    assert_eq!(house.value("SELECT count(*) FROM v1_runs WHERE state = 'succeeded'"), 4);
+    assert_sound(&house);
+}
+
+#[test]
+fn a_log_that_is_cut_costs_its_last_rows_and_nothing_else() {
+    let house = with_a_history();
+    let (path, log) = (house.path("state/punctual.db"), house.path("state/punctual.db-wal"));
+    let (bytes, logged) = (std::fs::read(&path).unwrap(), std::fs::read(&log).unwrap());
+    assert_eq!(house.serve().stop().code, Some(0));
+    let runs = house.rows(RUNS);
+    assert_eq!(runs.len(), 4);
+    let mut kept = Vec::new();
+    for length in [10, logged.len() / 2, logged.len() - 10] {
+        std::fs::write(&path, &bytes).unwrap();
+        std::fs::write(&log, &logged[..length]).unwrap();
+        assert_eq!(house.serve().stop().code, Some(0));
+        let left = house.rows(RUNS);
+        assert_eq!(left, runs[..left.len()], "{length} bytes");
+        kept.push(left.len());
+        assert_all_ended(&house);
+        assert_sound(&house);
+    }
+    assert!(kept.is_sorted() && kept[2] == 4, "{kept:?}");
+}
+
+#[test]
+fn a_first_start_that_died_leaves_nothing_in_the_way_of_the_next_one() {
+    let house = scripted(FINE, "");
+    house.job("j", &by_hand("go", "", ""));
+    for name in ["punctual.db.new", "punctual.db.new-wal", "punctual.db.new-journal"] {
+        std::fs::create_dir_all(house.path("state")).unwrap();
+        std::fs::write(house.path("state").join(name), "half of what was to be").unwrap();
+    }
+    assert!(house.say(&["query", "SELECT 1"]).stderr.contains("nothing has run"));
+    assert_eq!(house.run("j").0, Some(0));
+    assert_eq!(house.value("SELECT count(*) FROM v1_runs"), 1);
+    assert_eq!(mode(&house.path("state/punctual.db")), 0o600);
+    assert_sound(&house);
+    let names = std::fs::read_dir(house.path("state")).unwrap().map(|it| it.unwrap().file_name());
+    let left: Vec<_> = names.filter(|it| it.to_string_lossy().contains("new")).collect();
+    assert_eq!(left, Vec::<std::ffi::OsString>::new());
 }
 
 #[test]

@@ -7,10 +7,11 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use serde_json::json;
-use support::ledger::{assert_no_gap, assert_sound, ledger};
-use support::scenes::busy;
+use support::ledger::{assert_all_ended, assert_no_gap, assert_sound, ledger};
+use support::scenes::{busy, get_busy, soon_busy};
 use support::scripts::{EVERY_SECOND, MANY, by_hand};
 use support::{scripted, until};
 
@@ -44,6 +45,50 @@ fn one_signal_stops_within_the_grace_and_every_row_says_so() {
     let before = ledger(&house);
     assert_eq!(house.serve().stop().code, Some(0));
     assert_eq!(ledger(&house), before);
+}
+
+#[test]
+fn a_terminals_interrupt_stops_the_daemon_and_lets_its_commands_have_the_grace() {
+    const GRACE: Duration = Duration::from_secs(3);
+    let house = soon_busy(&format!("{}s", GRACE.as_secs()));
+    house.job("tick", EVERY_SECOND);
+    let serve = house.reached(house.start_in_group(&["serve"]));
+    get_busy(&house);
+    house.until("SELECT count(*) >= 1 FROM v1_runs WHERE job = 'tick'");
+    let start = Instant::now();
+    serve.signal_group(Signal::SIGINT);
+    serve.until_stderr("stopping");
+    let stopping = Timestamp::now();
+    // No command of a run is in the group of the terminal.
+    assert_eq!(house.living("sleep 60"), 1);
+    let said = serve.end();
+    let took = start.elapsed();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!((GRACE..GRACE + Duration::from_secs(5)).contains(&took), "{took:?}");
+    house.assert_nothing_is_left();
+    // Seconds have come and gone, and nothing has started.
+    let started = format!("SELECT count(*) FROM v1_runs WHERE queued_at > '{stopping:.3}'");
+    assert_eq!(house.value(&started), 0);
+    assert_eq!(
+        house.rows(&ENDS.replace("ORDER", "WHERE job <> 'tick' ORDER")),
+        ["sleeps", "streams", "waits"].map(|job| json!([job, "interrupted", "shutdown"]))
+    );
+    assert_all_ended(&house);
+    assert_sound(&house);
+}
+
+#[test]
+fn a_terminals_interrupt_cancels_the_run_that_somebody_watches() {
+    let house = scripted(MANY, "");
+    house.job("sleeps", &by_hand("sleep", "", ""));
+    let run = house.start_in_group(&["run", "sleeps", "--json"]);
+    until("the tool works", || house.living("sleep 60") == 1);
+    run.signal_group(Signal::SIGINT);
+    let said = run.end();
+    assert_eq!((said.code, &said.json()["state"]), (Some(130), &json!("cancelled")), "{said:?}");
+    assert!(said.took < Duration::from_secs(15), "{said:?}");
+    house.assert_nothing_is_left();
+    assert_eq!(house.rows(ENDS), [json!(["sleeps", "cancelled", "cancelled"])]);
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub struct LaneView {
     pub held: usize,
     /// How many wait for it.
     pub waiting: usize,
-    /// The runs that hold it, the first [`SHOWN_MAX`].
+    /// The runs that hold it, the first few of them.
     #[serde(default)]
     pub holders: Vec<String>,
     /// The runs that wait for it, the next one first, as many.

@@ -61,6 +61,21 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
+    /// It cannot be made.
+    #[error("failed to make the database {path}")]
+    Make {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is empty or hardly begun, or there is a log without it: a history was here.
+    #[error(
+        "the database {0} has lost its contents: put a copy of it back, or remove what is left of \
+         it ({0} and {0}-wal) to begin a new history"
+    )]
+    Lost(PathBuf),
     /// It is something else, perhaps an SQLite file of somebody else's.
     #[error("{0} is not a database of punctual's: it is left as it is")]
     Foreign(PathBuf),
@@ -82,6 +97,8 @@ impl StoreError {
             | Self::Stopped
             | Self::Missing(_)
             | Self::Unreachable { .. }
+            | Self::Make { .. }
+            | Self::Lost(_)
             | Self::Foreign(_)
             | Self::Query(_) => false,
         }

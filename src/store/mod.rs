@@ -6,6 +6,7 @@
 
 mod audit;
 mod error;
+mod first;
 mod instant;
 mod jobs;
 mod ledger;

@@ -11,7 +11,7 @@ use super::read_slot::{SLOT_COLUMNS, slot_from};
 use super::record::{
     AttemptRecord, CleanupRecord, RunRecord, StepRecord, ToolsRecord, UsageRecord,
 };
-use super::{instant, migrate};
+use super::{first, instant, migrate};
 use crate::run::{Failure, State};
 
 /// A read-only connection.
@@ -125,6 +125,7 @@ impl Reader {
             // A pipe would hold the reader up for ever.
             return Err(StoreError::Foreign(path.to_owned()));
         }
+        first::refuse_beginning(path)?;
         let failed = |source| StoreError::Open { path: path.to_owned(), source };
         let db = Connection::open_with_flags(
             path,
@@ -132,7 +133,7 @@ impl Reader {
         )
         .map_err(failed)?;
         db.busy_timeout(std::time::Duration::from_secs(5)).map_err(failed)?;
-        // The file is there before its first schema is committed.
+        // Somebody else has made it, and nothing is in it.
         if migrate::check(&db, path)? == 0 {
             return Err(StoreError::Missing(path.to_owned()));
         }
@@ -382,10 +383,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_that_has_no_schema_yet_is_no_history() {
+    fn a_database_without_a_schema_is_no_history_and_an_empty_file_was_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("punctual.db");
-        std::fs::write(&path, "").unwrap();
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let db = Connection::open_with_flags(&path, flags).unwrap();
+        assert!(matches!(Reader::open(&path), Err(StoreError::Lost(at)) if at == path));
+        db.execute_batch("VACUUM").unwrap();
         assert!(matches!(Reader::open(&path), Err(StoreError::Missing(at)) if at == path));
     }
 }

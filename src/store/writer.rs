@@ -17,7 +17,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::StoreError;
-use super::migrate;
+use super::{first, migrate};
 use crate::clock::{Clock as _, SystemClock};
 
 /// Requests in one commit. More would lengthen the wait of the first without saving syncs that
@@ -154,7 +154,7 @@ impl Writer {
 pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     let give_up_at = SystemClock.monotonic() + BUSY_TIMEOUT;
     loop {
-        match connect_once(path) {
+        match first::make_if_missing(path).and_then(|()| connect_once(path)) {
             Err(error) if error.is_busy() && SystemClock.monotonic() < give_up_at => {
                 std::thread::sleep(OPEN_AGAIN);
             }
@@ -164,14 +164,19 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
 }
 
 fn connect_once(path: &Path) -> Result<Connection, StoreError> {
+    first::refuse_beginning(path)?;
+    set_up_as(path, OpenFlags::empty())
+}
+
+/// Makes a database with this version's schema.
+pub(super) fn set_up(path: &Path) -> Result<Connection, StoreError> {
+    set_up_as(path, OpenFlags::SQLITE_OPEN_CREATE)
+}
+
+fn set_up_as(path: &Path, more: OpenFlags) -> Result<Connection, StoreError> {
     let failed = |source| StoreError::Open { path: path.to_owned(), source };
-    let mut db = Connection::open_with_flags(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )
-    .map_err(failed)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
+    let mut db = Connection::open_with_flags(path, flags).map_err(failed)?;
     db.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     // Before anything is changed: it may be somebody else's.
     migrate::check(&db, path)?;

@@ -15,11 +15,12 @@ use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
@@ -109,9 +110,22 @@ impl House {
 
     /// Starts the program with `arguments`.
     pub fn start(&self, arguments: &[&str]) -> Running {
+        self.spawn(arguments, |_| {})
+    }
+
+    /// The same in a process group of its own, as a terminal would.
+    pub fn start_in_group(&self, arguments: &[&str]) -> Running {
+        self.spawn(arguments, |command| {
+            command.process_group(0);
+        })
+    }
+
+    fn spawn(&self, arguments: &[&str], more: fn(&mut Command)) -> Running {
         let n = self.started.replace(self.started.get() + 1);
         let (out, err) = (self.path(&format!("stdout-{n}")), self.path(&format!("stderr-{n}")));
-        let child = Command::new(program())
+        let mut command = Command::new(program());
+        more(&mut command);
+        let child = command
             .args(arguments)
             .current_dir(self.dir.path())
             .env_clear()
@@ -147,7 +161,11 @@ impl House {
 
     /// Starts `serve` and waits until it can be reached.
     pub fn serve(&self) -> Running {
-        let mut serve = self.start(&["serve"]);
+        self.reached(self.start(&["serve"]))
+    }
+
+    /// Waits until `serve` can be reached.
+    pub fn reached(&self, mut serve: Running) -> Running {
         let socket = self.path("state/punctual.sock");
         until("serve answers", || {
             assert!(serve.is_running(), "{}", serve.stderr());
@@ -256,6 +274,11 @@ impl Running {
 
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.pid()).unwrap()), signal).unwrap();
+    }
+
+    /// Signals its whole process group, as a terminal does on Ctrl-C.
+    pub fn signal_group(&self, signal: Signal) {
+        killpg(Pid::from_raw(i32::try_from(self.pid()).unwrap()), signal).unwrap();
     }
 
     /// Waits until standard error has `words`.

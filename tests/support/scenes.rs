@@ -8,6 +8,14 @@ use super::{House, Running, Stub, asking, scripted, until};
 
 /// A house whose daemon has a run with a tool, one that streams, and one that waits for a lane.
 pub fn busy(grace: &str) -> (House, Running) {
+    let house = soon_busy(grace);
+    let serve = house.serve();
+    get_busy(&house);
+    (house, serve)
+}
+
+/// The same house before its daemon starts.
+pub fn soon_busy(grace: &str) -> House {
     let house = scripted(
         MANY,
         &format!("[scheduler]\nshutdown_grace = \"{grace}\"\n[lanes]\nnarrow = 1\n"),
@@ -15,14 +23,17 @@ pub fn busy(grace: &str) -> (House, Running) {
     house.job("sleeps", &by_hand("sleep", "lane = \"narrow\"", ""));
     house.job("streams", &by_hand("hang", "", "timeout = \"0s\""));
     house.job("waits", &by_hand("go", "lane = \"narrow\"", ""));
-    let serve = house.serve();
+    house
+}
+
+/// Starts its runs.
+pub fn get_busy(house: &House) {
     house.detach("sleeps");
     until("the tool works", || house.living("sleep 60") == 1);
     house.detach("streams");
     house.detach("waits");
     house.until("SELECT count(*) = 2 FROM v1_attempts WHERE state = 'running'");
     house.until("SELECT count(*) = 1 FROM v1_runs WHERE job = 'waits' AND state = 'queued'");
-    (house, serve)
 }
 
 /// What a model does with a request.

@@ -16,6 +16,8 @@ const HELD_MAX: Duration = Duration::from_mins(1);
 pub enum Act {
     /// Send this.
     Say(String),
+    /// Send these bytes, as a packet of their own.
+    Bytes(Vec<u8>),
     /// Send nothing for so long.
     Wait(Duration),
     /// Send nothing until the client goes away.
@@ -163,6 +165,12 @@ impl Shared {
         for act in acts {
             let is_there = match act {
                 Act::Say(text) => stream.write_all(text.as_bytes()).is_ok(),
+                Act::Bytes(bytes) => {
+                    // Nothing is gathered with what comes after a moment.
+                    std::thread::sleep(Duration::from_millis(20));
+                    stream.set_nodelay(true).unwrap();
+                    stream.write_all(&bytes).is_ok()
+                }
                 Act::Wait(length) => stays(&mut stream, length),
                 Act::Hold => stays(&mut stream, HELD_MAX),
                 Act::Repeat(text, pause) => repeat(&mut stream, &text, pause),
