@@ -127,6 +127,30 @@ fn a_child_that_ignores_the_request_is_killed_after_the_grace() {
 }
 
 #[test]
+fn a_tool_that_stops_its_supervisor_is_ended_like_any_other() {
+    for (command, budget) in [
+        ("kill -STOP $PPID; sleep 3005", "20s"),
+        ("trap '' TERM; kill -STOP $PPID; while :; do sleep 1; done", "20s"),
+        // Again and again, and with hardly any time to end it.
+        (
+            "s=$PPID; trap '' TERM; (trap '' TERM; while :; do kill -STOP $s; done) & \
+             while :; do sleep 1; done",
+            "2s",
+        ),
+    ] {
+        let scheduler = format!("[scheduler]\ncleanup_timeout = \"{budget}\"\n");
+        let house = scripted(&exec_script(command), &scheduler);
+        house.job("j", &exec_job("timeout = \"1s\"\nstop_grace = \"1s\""));
+        let (code, run) = house.run("j");
+        assert_eq!(code, Some(124), "{command}: {run:#}");
+        assert_eq!(run["cleanup"]["leaked"], json!([]), "{command}: {run:#}");
+        let took = number(&run, "/cleanup/duration_ms");
+        assert!(took < 10_000, "{command}: {run:#}");
+        house.assert_nothing_is_left();
+    }
+}
+
+#[test]
 fn children_that_leave_the_group_and_the_session_are_ended_too() {
     let house = scripted(&exec_script("setsid sleep 60 & setsid -f sleep 61; sleep 62"), "");
     house.job("j", &exec_job("timeout = \"2s\""));

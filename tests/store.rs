@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use punctual::job::JobId;
 use punctual::plan::{
     Account, Chain, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, RunEnd, Settled,
-    SlotDecision, Turned, Waits,
+    SlotDecision, SlotStart, Turned, WaitingSlot, Waits,
 };
 use punctual::provider::Usage;
 use punctual::run::{
@@ -438,7 +438,9 @@ async fn starts_once(slot: PlannedSlot, waits: Waits) {
     let store = store(dir.path()).await;
     write(&store, record(vec![slot]), None).await;
     let recovered = store.recover(|_| false, Queued::TakenOver, now()).await.unwrap();
-    assert_eq!(recovered.waiting, [(job(), at("2026-11-30T09:00:00Z"), waits)]);
+    let due_at = at("2026-11-30T09:00:00Z");
+    let start = SlotStart::alone(Trigger::Catchup, due_at);
+    assert_eq!(recovered.waiting, [(job(), WaitingSlot { due_at, waits, start })]);
     let decision = SlotDecision::Started;
     let turned = vec![Turned { due_at: at("2026-11-30T09:00:00Z"), decision, reason: None }];
     let turned = Record { turned, ..record(vec![]) };

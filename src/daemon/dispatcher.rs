@@ -203,8 +203,8 @@ impl Dispatcher {
         for queued in recovered.queued {
             commands.push(self.take_over(queued, wall));
         }
-        for (job, due_at, waits) in recovered.waiting {
-            let acts = self.planner.waits_again(&job, due_at, waits, wall);
+        for (job, slot) in recovered.waiting {
+            let acts = self.planner.waits_again(&job, slot, wall);
             commands.extend(self.commands_of(acts, wall));
         }
         commands

@@ -46,7 +46,8 @@ impl Executor {
             idle_rule: window.rule.as_str(),
         };
         let now = to_millis(self.clock.wall());
-        self.store.start_attempt(&ticket.run_id, attempt, now).await?;
+        // The queue of the ledger may be full: that stops no limit.
+        watchdog.guard(self.store.start_attempt(&ticket.run_id, attempt, now)).await??;
         holdings.attempt =
             Some(Attempt { n, started: self.clock.monotonic(), price: resolved.price });
         if let Some(turn) = &mut holdings.turn {

@@ -24,6 +24,9 @@ const RESERVED: Duration = Duration::from_secs(2);
 /// scarce, half of it.
 const KILLING: Duration = Duration::from_secs(2);
 
+/// When the budget has cut the end of the processes, they are killed within this.
+const KILL_WITHIN: Duration = Duration::from_millis(500);
+
 /// The session's lock has this long to be given back, also when the budget is used up: the next run
 /// of the session waits for it.
 const RELEASE_MIN: Duration = Duration::from_millis(250);
@@ -91,6 +94,12 @@ impl Tidying {
                         StepOutcome::Incomplete,
                         format!("still alive: {}", names.join(", ")),
                     )
+                } else if household.has_lost_one() {
+                    let words = "a supervisor was killed: what had hidden from it may live on";
+                    Done::with(
+                        StepOutcome::Forced,
+                        format!("ended {} processes; {words}", end.killed),
+                    )
                 } else if end.killed > 0 {
                     Done::with(StepOutcome::Forced, format!("ended {} processes", end.killed))
                 } else {
@@ -106,7 +115,19 @@ impl Tidying {
                     .leaked
                     .extend(end.left.iter().map(|left| format!("process {}", named(left))));
             }
-            None => self.cleanup.leaked.push("processes that did not end in time".into()),
+            None => self.kill(household).await,
+        }
+    }
+
+    /// The last resort: nothing of the run lives on because there was no time to end it nicely.
+    async fn kill(&mut self, household: &Household) {
+        match tokio::time::timeout(KILL_WITHIN, household.kill_all()).await {
+            Ok(end) if end.left.is_empty() => self.cleanup.killed_processes += end.killed,
+            Ok(end) => {
+                let left = end.left.iter().map(|left| format!("process {}", named(left)));
+                self.cleanup.leaked.extend(left);
+            }
+            Err(_) => self.cleanup.leaked.push("processes that did not end in time".into()),
         }
     }
 

@@ -77,7 +77,7 @@ impl Executor {
             next = %words(next), "model attempt failed"
         );
         if let Some(end) = self.attempt_end(&Outcome::ended(failed, None), holdings) {
-            self.store.end_attempt(&ticket.run_id, end).await?;
+            watchdog.guard(self.store.end_attempt(&ticket.run_id, end)).await??;
         }
         // Also where there is nothing to wait for: a run that was cancelled asks no more.
         let wait = Deadline::after(self.clock.monotonic(), next.wait());

@@ -109,9 +109,12 @@ impl Executor {
                 recorded.await;
             }
         };
-        let tidied = self.tidy(ticket, &outcome, holdings);
-        let (cleanup, ()) = tokio::join!(tidied, recorded);
-        let at = self.finish(ticket, &outcome, cleanup, &events).await;
+        let tidied = async {
+            let cleanup = self.tidy(ticket, &outcome, holdings).await;
+            (cleanup, to_millis(self.clock.wall()))
+        };
+        let ((cleanup, at), ()) = tokio::join!(tidied, recorded);
+        self.finish(ticket, &outcome, cleanup, at, &events).await;
         end_of(&outcome, tool_calls, at)
     }
 
@@ -158,7 +161,8 @@ impl Executor {
         self.record_work(ticket, work, None).await;
         let cleanup = Tidying::begin(Arc::clone(&self.clock), Duration::ZERO).end();
         let events = self.bus.of_run(ticket.run_id.clone());
-        let at = self.finish(ticket, &outcome, cleanup, &events).await;
+        let at = to_millis(self.clock.wall());
+        self.finish(ticket, &outcome, cleanup, at, &events).await;
         end_of(&outcome, 0, at)
     }
 
@@ -191,17 +195,18 @@ impl Executor {
         tidying.end()
     }
 
+    /// The last facts, of a run that was over `at`: the ledger may take them later.
     async fn finish(
         &self,
         ticket: &Ticket,
         outcome: &Outcome,
         cleanup: Cleanup,
+        at: Timestamp,
         events: &RunEvents,
-    ) -> Timestamp {
+    ) {
         let state = outcome.state();
         let tidied = cleanup.outcome();
-        let now = to_millis(self.clock.wall());
-        if let Err(error) = self.store.finish_run(&ticket.run_id, cleanup, now).await {
+        if let Err(error) = self.store.finish_run(&ticket.run_id, cleanup, at).await {
             tracing::error!(%error, "could not store the end of the run");
         }
         let mut data = Map::new();
@@ -221,7 +226,6 @@ impl Executor {
                 events.tell(Stream::Lifecycle, EventPhase::Error, data);
             }
         }
-        now
     }
 
     /// The same ledger, lanes and listeners under another configuration, for runs to come.

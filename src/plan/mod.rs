@@ -25,7 +25,7 @@ pub use reach::{ANSWERED_WITHIN, Server};
 pub use retry::{Chain, Follow, RunEnd, follow};
 pub use rules::{Account, Availability, Memory, Pause, PauseCause, Rules};
 pub use simulate::{Behaviour, GLOBAL, Simulated, SimulatedLanes, Simulation, What, simulate};
-pub use track::{ByHand, Waits};
+pub use track::{ByHand, WaitingSlot, Waits};
 
 words!(
     /// What was decided about a slot.

@@ -12,7 +12,7 @@ use super::due::MISFIRE_AFTER;
 use super::reach::Server;
 use super::retry::{Chain, RunEnd};
 use super::rules::{Availability, Memory, Pause, PauseCause, Rules};
-use super::track::{ByHand, Common, Track, Waits};
+use super::track::{ByHand, Common, Track, WaitingSlot, Waits};
 use super::{Reason, SlotDecision};
 use crate::clock::Now;
 use crate::job::JobId;
@@ -310,22 +310,17 @@ impl Planner {
     }
 
     /// A slot that had waited in a dead process.
-    pub fn waits_again(
-        &mut self,
-        id: &JobId,
-        due_at: Timestamp,
-        waits: Waits,
-        now: Timestamp,
-    ) -> Vec<Act> {
+    pub fn waits_again(&mut self, id: &JobId, slot: WaitingSlot, now: Timestamp) -> Vec<Act> {
         if !self.knows(id) {
-            let decision = match waits {
+            let due_at = slot.due_at;
+            let decision = match slot.waits {
                 Waits::ForRun => SlotDecision::Skipped,
                 Waits::ForModel => SlotDecision::Missed,
             };
             let turned = vec![Turned { due_at, decision, reason: Some(Reason::Disabled) }];
             return vec![Record { turned, ..Record::new(id, None) }.into()];
         }
-        self.with(id, now, |track, _| track.waits_again(due_at, waits, now))
+        self.with(id, now, |track, _| track.waits_again(slot, now))
     }
 
     /// Somebody asks for a run of a job that may run.

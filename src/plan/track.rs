@@ -77,6 +77,17 @@ pub enum Waits {
     ForModel,
 }
 
+/// A slot that waited in a process that has died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingSlot {
+    /// Which.
+    pub due_at: Timestamp,
+    /// For what.
+    pub waits: Waits,
+    /// How it starts, and what it stands for.
+    pub start: SlotStart,
+}
+
 /// A slot between two attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Retrying {

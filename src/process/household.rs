@@ -18,6 +18,7 @@ use super::protocol::{Failure, Order};
 use super::stray::{self, Mark};
 use super::supervisor::SUPERVISE;
 use super::tree::{Child, SupervisorEnd, Tree, TreeEnd};
+use crate::clock::{Clock as _, SystemClock};
 
 /// How long a supervisor may take to start a command. It takes a few milliseconds; a machine that
 /// swaps takes longer.
@@ -158,6 +159,7 @@ impl Household {
     ///
     /// It takes `grace` and a moment; where the kernel will not let a process go, a few seconds.
     pub async fn end_all(&self, grace: Duration) -> TreeEnd {
+        let give_up_at = SystemClock.monotonic() + grace;
         let trees = {
             let mut state = self.lock();
             state.is_ended = true;
@@ -169,12 +171,32 @@ impl Household {
         }
         let is_lost = |tree: &Arc<Tree>| !matches!(tree.ended(), Some(SupervisorEnd::Told(_)));
         if trees.iter().any(is_lost) {
-            let found = stray::end(&Mark::Run(self.0.run_id.clone()), grace).await;
+            let left = give_up_at.saturating_duration_since(SystemClock.monotonic());
+            let found = stray::end(&Mark::Run(self.0.run_id.clone()), left).await;
             self.lock().strays.add(found);
         }
         all.add(self.lock().strays.clone());
         all.left.retain(|left| left.id.is_alive());
         all
+    }
+
+    /// Kills what carries this run's mark, and all supervisors, at once: for whoever has no time
+    /// left. What is still there afterwards is counted.
+    pub async fn kill_all(&self) -> TreeEnd {
+        let trees = {
+            let mut state = self.lock();
+            state.is_ended = true;
+            state.trees.clone()
+        };
+        for tree in &trees {
+            tree.kill_supervisor();
+        }
+        stray::end(&Mark::Run(self.0.run_id.clone()), Duration::ZERO).await
+    }
+
+    /// Whether a supervisor was killed: what had hidden from it may live on.
+    pub fn has_lost_one(&self) -> bool {
+        self.lock().trees.iter().any(|tree| tree.ended() == Some(SupervisorEnd::Lost))
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the room that starts processes")]

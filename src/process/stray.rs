@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use super::environment::RUN_MARKER;
 use super::identity::ProcessId;
+use super::supervisor;
 use super::table::{self, Row, Signalled};
 use super::tree::{Leftover, TreeEnd};
 use super::watch::ORPHANS_GRACE;
@@ -82,7 +83,18 @@ pub fn living_runs() -> BTreeSet<String> {
 /// Ends what lives of a run whose own daemon is dead. Its supervisors are at it already, with the
 /// grace of orphans; this waits for them and kills what is left.
 pub async fn end_orphans(run_id: &str) -> TreeEnd {
-    end(&Mark::Run(run_id.to_owned()), ORPHANS_GRACE).await
+    let mark = Mark::Run(run_id.to_owned());
+    wake_supervisors_of(&find(&mark));
+    end(&mark, ORPHANS_GRACE).await
+}
+
+/// A command may have stopped its supervisor, which then does not see that its daemon is gone.
+fn wake_supervisors_of(rows: &[Row]) {
+    for parent in rows.iter().filter_map(|row| Row::of(row.parent)) {
+        if parent.name.as_bytes() == supervisor::NAME.to_bytes() {
+            table::send(parent.id, Signal::SIGCONT);
+        }
+    }
 }
 
 fn find(mark: &Mark) -> Vec<Row> {

@@ -23,7 +23,7 @@ use super::watch::Watch;
 pub(super) const SUPERVISE: &str = "__supervise";
 
 /// How the supervisor is named in `ps`.
-const NAME: &CStr = c"punctual-watch";
+pub(super) const NAME: &CStr = c"punctual-watch";
 
 /// Turns this process into a supervisor if its first argument says so, and then never returns.
 ///

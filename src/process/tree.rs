@@ -16,6 +16,7 @@ use super::protocol::{Fact, Failure, Request};
 use super::stray::{self, Mark};
 use super::table;
 use super::watch::KILL_LIMIT;
+use crate::clock::{Clock as _, SystemClock};
 
 /// What a supervisor may take beyond its own limits before it counts as stuck.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
@@ -169,7 +170,10 @@ impl Tree {
     }
 
     pub async fn end(&self, grace: Duration) -> TreeEnd {
+        let give_up_at = SystemClock.monotonic() + grace;
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        // A command may have stopped it.
+        table::send(self.supervisor, Signal::SIGCONT);
         let answer = async {
             // If it does not reach the supervisor any more, its end is on the way.
             let _ = self.send(&Request::End { grace_ms }).await;
@@ -182,13 +186,22 @@ impl Tree {
         };
         match end {
             Some(SupervisorEnd::Told(end)) => end,
-            Some(SupervisorEnd::Lost) | None => stray::end(&self.below_main(), grace).await,
+            // Whoever has had the grace already gets no second one.
+            Some(SupervisorEnd::Lost) | None => {
+                let left = give_up_at.saturating_duration_since(SystemClock.monotonic());
+                stray::end(&self.below_main(), left).await
+            }
         }
     }
 
-    /// Kills a supervisor that does not answer (it may have been stopped).
-    pub async fn give_up(&self) -> Option<SupervisorEnd> {
+    /// Kills the supervisor, if it is there.
+    pub fn kill_supervisor(&self) {
         table::send(self.supervisor, Signal::SIGKILL);
+    }
+
+    /// Kills a supervisor that does not answer.
+    pub async fn give_up(&self) -> Option<SupervisorEnd> {
+        self.kill_supervisor();
         timeout(ANSWER_LIMIT, self.until(|story| story.end.clone())).await.ok().flatten()
     }
 

@@ -360,20 +360,21 @@ fn rewind(db: &Connection, now: Timestamp) -> rusqlite::Result<Ahead> {
     Ok(rewound)
 }
 
-/// A run that was started stands for its instant; a miss that lies ahead was never one. A counted
-/// range that reaches beyond `now` is given up as a whole and counted again from its beginning.
+/// A run that was started stands for its instant; a miss that lies ahead was never one, and nobody
+/// waits there for a model yet. A counted range that reaches beyond `now` is given up as a whole and counted again from its beginning.
 fn rewind_job(db: &Connection, job: &str, now: Timestamp) -> rusqlite::Result<Decided> {
     let at = instant::text(now);
     let first: Option<String> = db
         .prepare_cached(
             "SELECT min(due_at) FROM slots
-             WHERE job = ?1 AND due_until > ?2 AND decision = 'missed'",
+             WHERE job = ?1 AND due_until > ?2 AND (decision = 'missed' OR reason = 'model_unreachable')",
         )?
         .query_row([job, &at], |row| row.get(0))?;
     let first = first.as_deref().map(instant::parse).transpose()?;
     let decided_until = first.map_or(now, |it| now.min(it - SignedDuration::from_millis(1)));
     db.prepare_cached(
-        "DELETE FROM slots WHERE job = ?1 AND due_until > ?2 AND decision = 'missed'",
+        "DELETE FROM slots
+         WHERE job = ?1 AND due_until > ?2 AND (decision = 'missed' OR reason = 'model_unreachable')",
     )?
     .execute([job, &at])?;
     db.prepare_cached("UPDATE jobs SET decided_until = ?2 WHERE job = ?1")?

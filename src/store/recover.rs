@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::error::StoreError;
 use super::{Owner, Reader, Store, instant};
 use crate::job::JobId;
-use crate::plan::{Chain, RunEnd, SlotDecision, Waits};
+use crate::plan::{Chain, RunEnd, SlotDecision, SlotStart, WaitingSlot, Waits};
 use crate::run::{ErrorKind, Failure, Outcome, RunId, SessionId, State, Trigger, Work};
 use crate::store::runs::set_work;
 
@@ -24,7 +24,7 @@ pub struct Recovered {
     /// Open runs of a process that lives.
     pub alive: Vec<RunId>,
     /// Slots that wait, for a run that is over or for a model.
-    pub waiting: Vec<(JobId, Timestamp, Waits)>,
+    pub waiting: Vec<(JobId, WaitingSlot)>,
 }
 
 /// A run that has not begun.
@@ -370,24 +370,33 @@ fn unsettled(db: &Connection) -> rusqlite::Result<Vec<EndedRun>> {
     Ok(ended)
 }
 
-fn waiting(db: &Connection) -> rusqlite::Result<Vec<(JobId, Timestamp, Waits)>> {
+fn waiting(db: &Connection) -> rusqlite::Result<Vec<(JobId, WaitingSlot)>> {
     let mut waiting = Vec::new();
+    // What one of them stands for was decided with it.
     let mut select = db.prepare_cached(
-        "SELECT job, due_at, decision FROM slots WHERE decision = 'buffered'
-         UNION ALL
-         SELECT job, due_at, decision FROM slots
-         WHERE decision = 'held' AND reason = 'model_unreachable'
-         ORDER BY job, due_at",
+        "SELECT w.job, w.due_at, w.decision,
+                (SELECT sum(s.slots) FROM slots s WHERE s.job = w.job AND s.due_at < w.due_at
+                    AND s.decided_at = w.decided_at AND s.reason = 'superseded'),
+                (SELECT min(s.due_at) FROM slots s WHERE s.job = w.job AND s.due_at < w.due_at
+                    AND s.decided_at = w.decided_at AND s.reason = 'superseded')
+         FROM slots w WHERE w.decision = 'buffered'
+            OR (w.decision = 'held' AND w.reason = 'model_unreachable')
+         ORDER BY w.job, w.due_at",
     )?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        let due_at: String = row.get(1)?;
+        let due_at = instant::parse(&row.get::<_, String>(1)?)?;
         let waits = match word(row, 2)? {
             SlotDecision::Held => Waits::ForModel,
             _ => Waits::ForRun,
         };
+        let older: Option<i64> = row.get(3)?;
+        let first: Option<String> = row.get(4)?;
+        let first_due = first.as_deref().map(instant::parse).transpose()?.unwrap_or(due_at);
+        let stands_for = 1 + u64::try_from(older.unwrap_or(0)).unwrap_or(0);
+        let start = SlotStart { trigger: Trigger::Catchup, stands_for, first_due };
         if let Ok(job) = row.get::<_, String>(0)?.parse::<JobId>() {
-            waiting.push((job, instant::parse(&due_at)?, waits));
+            waiting.push((job, WaitingSlot { due_at, waits, start }));
         }
     }
     Ok(waiting)

@@ -9,6 +9,7 @@
 //! *kept* is written with the next group, and the one after that, in its order, until the disk has
 //! room again: how a run went is known only once.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,9 @@ const QUEUE_MAX: usize = 4096;
 
 /// How long SQLite itself waits for another process's lock before the thread asks again.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is kept for a disk that takes nothing; beyond this nobody is heard until it does.
+const KEPT_MAX: usize = 16_384;
 
 /// How soon an opening that met a lock is tried again.
 const OPEN_AGAIN: Duration = Duration::from_millis(20);
@@ -282,19 +286,9 @@ fn is_the_disks(error: &rusqlite::Error) -> bool {
 }
 
 fn write_until_closed(db: &Connection, mut requests: mpsc::Receiver<Request>) {
-    let mut kept = Vec::new();
-    let mut tries = 0_u32;
-    while let Some(Taken { group, outside, are_last }) = take(&mut requests, kept) {
-        let count = group.len();
-        kept = write_group(db, group, tries.is_multiple_of(TELL_EACH));
-        match (tries, kept.is_empty()) {
-            (0, true) => {}
-            (_, true) => {
-                tracing::info!(count, tries, "the ledger has taken what was kept for it");
-                tries = 0;
-            }
-            (_, false) => tries += 1,
-        }
+    let mut kept = Kept::default();
+    while let Some(Taken { outside, are_last }) = take(&mut requests, &mut kept) {
+        kept.write(db);
         for work in outside {
             work(db);
         }
@@ -304,25 +298,34 @@ fn write_until_closed(db: &Connection, mut requests: mpsc::Receiver<Request>) {
     }
 }
 
-/// What is written next.
+/// What waits for the disk, in the order of asking.
+#[derive(Default)]
+struct Kept {
+    works: VecDeque<Box<dyn Work>>,
+    /// How often in a row the disk has not taken it.
+    refusals: u32,
+}
+
+/// What came beside that.
 struct Taken {
-    group: Vec<Box<dyn Work>>,
     outside: Vec<Outside>,
-    /// Nothing will come after them.
+    /// Nothing will come any more.
     are_last: bool,
 }
 
-/// What waits, behind what is kept; `None` when nothing will come any more.
-fn take(requests: &mut mpsc::Receiver<Request>, kept: Vec<Box<dyn Work>>) -> Option<Taken> {
-    let mut taken = Taken { group: kept, outside: Vec::new(), are_last: false };
-    if taken.group.is_empty() {
-        taken.add(requests.blocking_recv()?);
+/// Takes what waits, behind what is kept; `None` when nothing will come any more.
+fn take(requests: &mut mpsc::Receiver<Request>, kept: &mut Kept) -> Option<Taken> {
+    let mut taken = Taken { outside: Vec::new(), are_last: false };
+    if kept.refusals == 0 {
+        taken.add(requests.blocking_recv()?, kept);
     } else {
         std::thread::sleep(WRITE_AGAIN);
     }
-    while taken.group.len() + taken.outside.len() < GROUP_MAX {
+    // Also while the disk takes nothing: those who are not patient want to hear of it.
+    let room = KEPT_MAX.saturating_sub(kept.works.len());
+    for _ in 1..GROUP_MAX.min(room) {
         match requests.try_recv() {
-            Ok(request) => taken.add(request),
+            Ok(request) => taken.add(request, kept),
             Err(mpsc::error::TryRecvError::Empty) => break,
             Err(mpsc::error::TryRecvError::Disconnected) => {
                 taken.are_last = true;
@@ -334,38 +337,55 @@ fn take(requests: &mut mpsc::Receiver<Request>, kept: Vec<Box<dyn Work>>) -> Opt
 }
 
 impl Taken {
-    fn add(&mut self, request: Request) {
+    fn add(&mut self, request: Request, kept: &mut Kept) {
         match request {
-            Request::InTransaction(work) => self.group.push(work),
+            Request::InTransaction(work) => kept.works.push_back(work),
             Request::Outside(work) => self.outside.push(work),
         }
     }
 }
 
-/// Writes a group and answers. Returns what is kept since the disk did not take it.
-fn write_group(
-    db: &Connection,
-    mut group: Vec<Box<dyn Work>>,
-    is_told: bool,
-) -> Vec<Box<dyn Work>> {
-    if group.is_empty() {
-        return group;
-    }
-    let Err(trouble) = write_all(db, &mut group) else {
-        for work in group {
-            work.answer(Ok(()));
+impl Kept {
+    /// Writes group after group and answers, until the disk does not take one.
+    fn write(&mut self, db: &Connection) {
+        let count = self.works.len();
+        while !self.works.is_empty() {
+            let group = self.works.len().min(GROUP_MAX);
+            let mut group: Vec<_> = self.works.drain(..group).collect();
+            match write_all(db, &mut group) {
+                Ok(()) => {
+                    for work in group {
+                        work.answer(Ok(()));
+                    }
+                }
+                Err(trouble) => return self.keep(group, &trouble),
+            }
         }
-        return Vec::new();
-    };
-    if is_told {
-        tracing::error!(error = trouble, "the ledger cannot be written");
+        if self.refusals > 0 {
+            let tries = self.refusals;
+            tracing::info!(count, tries, "the ledger has taken what was kept for it");
+            self.refusals = 0;
+        }
     }
-    let (kept, given_up): (Vec<_>, Vec<_>) =
-        group.into_iter().partition(|work| work.patience() == Patience::UntilWritten);
-    for work in given_up {
-        work.answer(Err(trouble.clone()));
+
+    /// Puts back what is patient and tells the others.
+    fn keep(&mut self, group: Vec<Box<dyn Work>>, trouble: &str) {
+        if self.refusals.is_multiple_of(TELL_EACH) {
+            tracing::error!(error = trouble, "the ledger cannot be written");
+        }
+        self.refusals += 1;
+        let behind = std::mem::take(&mut self.works);
+        for work in group.into_iter().chain(behind) {
+            match work.patience() {
+                Patience::UntilWritten => self.works.push_back(work),
+                Patience::None => work.answer(Err(trouble.to_owned())),
+            }
+        }
+        if self.works.is_empty() {
+            // Whoever comes next tries anew.
+            self.refusals = 0;
+        }
     }
-    kept
 }
 
 /// All of a group in one transaction, or nothing of it.

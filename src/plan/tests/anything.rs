@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 use proptest::prelude::*;
 
-use super::tests::{EIGHT, at, cron, id};
+use super::tests::{EIGHT, alone, at, cron, id};
 use super::*;
 use crate::job::{AfterInterruption, Catchup, Overlap};
 use crate::plan::{Act, PauseChange, Server, Start, Waits};
@@ -152,12 +152,15 @@ impl Ledger {
     fn rewind(&mut self, now: Timestamp) -> Vec<(Timestamp, Timestamp)> {
         self.earliest = self.earliest.min(now);
         if self.decided_until > now {
-            let missed = |row: &(Timestamp, u64, SlotDecision)| row.2 == SlotDecision::Missed;
-            let reaches = |row: &(Timestamp, u64, SlotDecision)| row.0 > now;
-            let first = self.rows.iter().find(|(_, row)| reaches(row) && missed(row));
+            let held = self.held.clone();
+            let goes = |due: &Timestamp, row: &(Timestamp, u64, SlotDecision)| {
+                row.0 > now && (row.2 == SlotDecision::Missed || held.contains(due))
+            };
+            let first = self.rows.iter().find(|(due, row)| goes(due, row));
             let before = |due: &Timestamp| *due - SignedDuration::from_millis(1);
             self.decided_until = first.map_or(now, |(due, _)| now.min(before(due)));
-            self.rows.retain(|_, row| !(reaches(row) && missed(row)));
+            self.rows.retain(|due, row| !goes(due, row));
+            self.held.retain(|due| *due <= now);
         }
         self.ahead(self.decided_until)
     }
@@ -195,7 +198,7 @@ impl Ledger {
             self.keep(acts);
         }
         for (due_at, waits) in waiting {
-            let acts = self.planner.waits_again(&id("a"), due_at, waits, self.wall);
+            let acts = self.planner.waits_again(&id("a"), alone(due_at, waits), self.wall);
             self.keep(acts);
         }
         self.look();

@@ -1,6 +1,6 @@
 //! Slots that wait for a model: asked, held, started, missed.
 
-use super::tests::{EIGHT, at, cron, end, id, now, planner, short, start_of};
+use super::tests::{EIGHT, alone, at, cron, end, id, now, planner, short, start_of};
 use super::*;
 use crate::job::{Catchup, Overlap};
 use crate::run::{ErrorKind, State};
@@ -208,14 +208,15 @@ fn a_slot_that_a_dead_process_held_waits_on_or_is_missed() {
         let memory = Memory { decided_until: nine, ..Memory::since(nine) };
         planner.adopt(&id("a"), cron("0 * * * *"), memory, at(when));
         planner.use_servers(&id("a"), servers(&["s"]), at(when));
-        let mut acts = short(&planner.waits_again(&id("a"), nine, Waits::ForModel, at(when)));
+        let mut acts =
+            short(&planner.waits_again(&id("a"), alone(nine, Waits::ForModel), at(when)));
         acts.extend(short(&planner.look(now(when))));
         acts
     };
     assert_eq!(restarted("2026-11-30T09:29:59Z"), ["ask s"]);
     assert_eq!(restarted("2026-11-30T09:30:00Z"), ["09:00:00Z turned missed model_unreachable"]);
     let mut gone = Planner::default();
-    let acts = gone.waits_again(&id("a"), nine, Waits::ForModel, at("2026-11-30T09:10:00Z"));
+    let acts = gone.waits_again(&id("a"), alone(nine, Waits::ForModel), at("2026-11-30T09:10:00Z"));
     assert_eq!(short(&acts), ["09:00:00Z turned missed disabled"]);
 }
 
@@ -226,4 +227,55 @@ fn servers_that_are_named_no_longer_hold_nothing() {
     planner.use_servers(&id("a"), servers(&[]), at("2026-11-30T09:00:10Z"));
     let acts = short(&planner.look(now("2026-11-30T09:00:10Z")));
     assert_eq!(acts, ["09:00:00Z turned started", "start 09:00:00Z #1 by schedule"]);
+}
+
+#[test]
+fn a_slot_of_another_time_is_given_up_and_another_window_holds_it_for_as_long() {
+    let mut planner = hourly();
+    planner.look(now("2026-11-30T09:00:00Z"));
+    let acts = planner.close(&id("a"), at("2026-11-30T09:00:10Z"), Reason::Superseded);
+    assert_eq!(short(&acts), ["09:00:00Z turned missed superseded"]);
+    let begins = Some(at("2026-11-30T09:00:10Z"));
+    let soon = at("2026-11-30T09:00:10Z");
+    assert_eq!(planner.replace(&id("a"), cron("* * * * *"), begins, soon), []);
+    let acts = short(&planner.look(now("2026-11-30T09:01:00Z")));
+    assert_eq!(acts, ["09:01:00Z held model_unreachable", "ask s"]);
+
+    let mut planner = hourly();
+    planner.look(now("2026-11-30T09:00:00Z"));
+    let mut rules = cron("0 * * * *");
+    rules.catchup_window = Some(Duration::from_mins(3));
+    assert_eq!(planner.replace(&id("a"), rules, None, soon), []);
+    assert_eq!(short(&planner.look(now("2026-11-30T09:02:59Z"))), ["ask s"]);
+    let acts = short(&planner.look(now("2026-11-30T09:03:00Z")));
+    assert_eq!(acts, ["09:00:00Z turned missed model_unreachable"]);
+}
+
+#[test]
+fn what_is_held_ahead_of_a_clock_that_was_set_back_is_due_again_at_its_time() {
+    let mut planner = hourly();
+    planner.look(now("2026-11-30T09:00:00Z"));
+    let back = Now { wall: at("2026-11-30T08:30:00Z"), ..now("2026-11-30T09:00:10Z") };
+    assert_eq!(short(&planner.look(back)), ["rewind"]);
+    let ahead = [(id("a"), (at("2026-11-30T08:30:00Z"), Vec::new()))].into();
+    planner.rewound(Some(ahead), at("2026-11-30T08:30:00Z"));
+    assert_eq!(answers(&mut planner, "s", false, "2026-11-30T08:30:01Z"), Vec::<String>::new());
+    assert_eq!(planner.wake(), Some(at("2026-11-30T09:00:00Z")));
+    let again = Now { wall: at("2026-11-30T09:00:00Z"), ..now("2026-11-30T09:30:10Z") };
+    assert_eq!(short(&planner.look(again)), ["09:00:00Z held model_unreachable", "ask s"]);
+}
+
+#[test]
+fn a_slot_that_waits_again_stands_for_what_it_stood_for() {
+    let nine = at("2026-11-30T09:00:00Z");
+    let mut planner = Planner::default();
+    planner.adopt(&id("a"), cron("0 * * * *"), Memory::since(nine), nine);
+    planner.use_servers(&id("a"), servers(&["s"]), nine);
+    let mut slot = alone(nine, Waits::ForModel);
+    (slot.start.stands_for, slot.start.first_due) = (3, at("2026-11-30T07:00:00Z"));
+    assert_eq!(planner.waits_again(&id("a"), slot, at("2026-11-30T09:01:00Z")), []);
+    let acts = planner.probed(&Server("s".into()), true, at("2026-11-30T09:01:00Z"));
+    assert_eq!(acts, [], "it has not asked yet");
+    let start = start_of(&planner.look(now("2026-11-30T09:01:00Z")));
+    assert_eq!((start.chain.stands_for, start.chain.first_due), (3, at("2026-11-30T07:00:00Z")));
 }

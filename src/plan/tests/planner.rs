@@ -6,7 +6,9 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::job::{AfterInterruption, Catchup, Overlap, RetrySpec};
-use crate::plan::{Act, Behaviour, PauseChange, Simulated, SimulatedLanes, Start, What, simulate};
+use crate::plan::{
+    Act, Behaviour, PauseChange, Simulated, SimulatedLanes, SlotStart, Start, What, simulate,
+};
 use crate::run::{ErrorKind, State, Trigger};
 use crate::schedule::{CronExpr, Fold, Gap, Schedule, Zone, ZoneChoice, Zones};
 
@@ -33,6 +35,12 @@ fn rules(schedule: Schedule) -> Rules {
 
 pub(super) fn cron(text: &str) -> Rules {
     rules(cron_in(text, Zone::utc()))
+}
+
+/// A slot that waits and stands for itself.
+pub(super) fn alone(due_at: Timestamp, waits: Waits) -> WaitingSlot {
+    let start = SlotStart::alone(Trigger::Catchup, due_at);
+    WaitingSlot { due_at, waits, start }
 }
 
 pub(super) fn id(name: &str) -> JobId {
@@ -663,12 +671,12 @@ fn what_a_dead_process_left_goes_on_is_repeated_once_or_is_over() {
     let late = at("2026-11-30T11:00:01Z");
     assert!(planner_of(&daily).requeued(&id("a"), first, late).is_none());
     let mut waits = planner_of(&daily);
-    assert_eq!(waits.waits_again(&id("a"), nine, Waits::ForRun, restart), []);
+    assert_eq!(waits.waits_again(&id("a"), alone(nine, Waits::ForRun), restart), []);
     assert_eq!(
         short(&waits.look(now("2026-11-30T09:01:00Z"))),
         ["09:00:00Z turned started", "start 09:00:00Z #1 by catchup"]
     );
-    let too_late = planner_of(&daily).waits_again(&id("a"), nine, Waits::ForRun, late);
+    let too_late = planner_of(&daily).waits_again(&id("a"), alone(nine, Waits::ForRun), late);
     assert_eq!(short(&too_late), ["09:00:00Z turned skipped too_late"]);
 }
 

@@ -48,7 +48,9 @@ impl Track {
         self.memory.decided_until = plan.decided_until;
         self.memory.ahead.retain(|(_, last)| *last > plan.decided_until);
         self.expect(plan.next);
-        self.apply(common, plan.slots, now)
+        let mut acts = self.give_up_held(because);
+        acts.extend(self.apply(common, plan.slots, now));
+        acts
     }
 
     /// The job's file has changed. A schedule of another timing begins its decisions anew, from
@@ -64,6 +66,7 @@ impl Track {
             self.recorded_until = Timestamp::MIN;
         }
         self.look_ahead();
+        self.hold_anew();
         let mut record = self.record();
         if decided_until.is_some() && self.is_held_by_its_only_slot() {
             self.memory.pause = None;
@@ -99,6 +102,8 @@ impl Track {
         self.recorded_until = Timestamp::MIN;
         self.look_ahead();
         self.asks = None;
+        // Whatever is held for a model and due later is not due yet, and has no row any more.
+        self.waiting.retain(|waiting| !waiting.is_held_after(now));
         let longest = self.rules.retry.backoff.iter().copied().max().unwrap_or(BACKOFF_MAX);
         for retry in &mut self.retrying {
             retry.at = retry.at.min(now + longest);

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 
-use super::{Common, Retrying, Track, Waiting, Waits, given_up};
+use super::{Common, Retrying, Track, Waiting, WaitingSlot, Waits, given_up};
 use crate::job::Catchup;
 use crate::plan::Reason;
 use crate::plan::act::{Act, LiveId, PauseChange, Settled};
-use crate::plan::due::{MISFIRE_AFTER, SlotStart, catchup_window, distance};
+use crate::plan::due::{MISFIRE_AFTER, catchup_window, distance};
 use crate::plan::retry::{Chain, Follow, RunEnd, failed_slot, follow};
 use crate::plan::rules::{Account, Availability, Pause, PauseCause};
 use crate::run::{ErrorKind, Trigger};
@@ -133,18 +133,13 @@ impl Track {
     }
 
     /// A slot that had waited in a dead process: it waits on if it is still in time.
-    pub(in crate::plan) fn waits_again(
-        &mut self,
-        due_at: Timestamp,
-        waits: Waits,
-        now: Timestamp,
-    ) -> Vec<Act> {
+    pub(in crate::plan) fn waits_again(&mut self, slot: WaitingSlot, now: Timestamp) -> Vec<Act> {
+        let WaitingSlot { due_at, waits, start } = slot;
         let chain = Chain::new(Trigger::Catchup, due_at, 1);
         let held_until = (waits == Waits::ForModel)
             .then(|| self.model_limit(due_at, self.start_of(due_at), due_at));
         let in_time = held_until.map_or_else(|| self.is_in_time(chain, now), |until| now < until);
         if self.may_retry(chain) && in_time {
-            let start = SlotStart::alone(Trigger::Catchup, due_at);
             self.waiting.push_back(Waiting::Slot { due_at, start, held_until });
             return Vec::new();
         }

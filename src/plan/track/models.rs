@@ -42,6 +42,26 @@ impl Track {
         self.waiting.push_back(Waiting::Slot { due_at, start, held_until: Some(until) });
     }
 
+    /// Its rules have changed: how long a slot is held follows them.
+    pub(super) fn hold_anew(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for waiting in &mut waiting {
+            if let Waiting::Slot { due_at, held_until: Some(until), .. } = waiting {
+                let since = self.asks.map_or(*due_at, |asks| asks.since.max(*due_at));
+                *until = self.model_limit(*due_at, self.start_of(*due_at), since);
+            }
+        }
+        self.waiting = waiting;
+    }
+
+    /// Nothing is held for a model any more, and that is `because`.
+    pub(super) fn give_up_held(&mut self, because: Reason) -> Vec<Act> {
+        self.give_up(|_, waiting| match waiting {
+            Waiting::Slot { held_until: Some(_), .. } => Some(because),
+            Waiting::Slot { held_until: None, .. } | Waiting::ByHand(_) => None,
+        })
+    }
+
     /// Until when a slot waits for a model that it has waited for since `since`: its window, which
     /// begins at `start`, or the next due instant, whichever is first; but for the first answer in
     /// any case.
@@ -93,11 +113,18 @@ impl Track {
 
     /// What has waited for a model until its time was over.
     pub(super) fn give_up_unreached(&mut self, now: Timestamp) -> Vec<Act> {
+        self.give_up(|track, waiting| {
+            let is_over = track.limit_of(waiting).is_some_and(|limit| limit <= now);
+            is_over.then_some(Reason::ModelUnreachable)
+        })
+    }
+
+    fn give_up(&mut self, why: impl Fn(&Self, &Waiting) -> Option<Reason>) -> Vec<Act> {
         let mut record = self.record();
         for waiting in std::mem::take(&mut self.waiting) {
-            match (self.limit_of(&waiting), waiting) {
-                (Some(limit), Waiting::Slot { due_at, held_until, .. }) if limit <= now => {
-                    record.turned.push(given_up(due_at, held_until, Reason::ModelUnreachable));
+            match (why(self, &waiting), waiting) {
+                (Some(reason), Waiting::Slot { due_at, held_until, .. }) => {
+                    record.turned.push(given_up(due_at, held_until, reason));
                 }
                 (_, waiting) => self.waiting.push_back(waiting),
             }
@@ -159,5 +186,12 @@ impl Track {
             let is_over = asks.is_some_and(|asks| self.retry_limit(it.chain, &asks) <= now);
             it.at <= now && (reaches || is_past || is_over)
         })
+    }
+}
+
+impl Waiting {
+    /// Whether it waits for a model and is due after `now`.
+    pub(super) fn is_held_after(&self, now: Timestamp) -> bool {
+        matches!(self, Self::Slot { due_at, held_until: Some(_), .. } if *due_at > now)
     }
 }
