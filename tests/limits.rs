@@ -151,6 +151,33 @@ fn a_tool_that_stops_its_supervisor_is_ended_like_any_other() {
 }
 
 #[test]
+fn what_hides_and_kills_its_supervisor_is_ended_too() {
+    let hides = "setsid env -i sh -c \"trap '' TERM; while :; do sleep 0.2; done\" >/dev/null 2>&1 & \
+                 sleep 0.3; kill -9 $PPID; sleep 60";
+    let house = scripted(&exec_script(hides), "");
+    house.job("j", &exec_job("stop_grace = \"1s\""));
+    let hidden = || {
+        let folders = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+        let reads = |path: &std::path::Path, file: &str| {
+            String::from_utf8_lossy(&std::fs::read(path.join(file)).unwrap_or_default())
+                .into_owned()
+        };
+        let marked = folders.filter(|path| {
+            reads(path, "cmdline").contains("while :; do sleep 0.2; done\0")
+                && reads(path, "environ").is_empty()
+                && !reads(path, "status").contains("State:\tZ")
+        });
+        marked.count()
+    };
+    let before = hidden();
+    let (_, run) = house.run("j");
+    assert_eq!(run["cleanup"]["outcome"], "forced", "{run:#}");
+    assert!(step(&run, "processes")["detail"].as_str().unwrap().ends_with("had been killed"));
+    until("what hid is gone", || hidden() <= before);
+    house.assert_nothing_is_left();
+}
+
+#[test]
 fn children_that_leave_the_group_and_the_session_are_ended_too() {
     let house = scripted(&exec_script("setsid sleep 60 & setsid -f sleep 61; sleep 62"), "");
     house.job("j", &exec_job("timeout = \"2s\""));

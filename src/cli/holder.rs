@@ -9,7 +9,7 @@ use crate::clock::{SystemClock, to_millis};
 use crate::daemon::{
     Client, ControlError, Daemon, Kind, LockError, OpenError, Reply, Request, Stopped,
 };
-use crate::process::SupervisorPath;
+use crate::process::{self, SupervisorPath};
 use crate::store::Store;
 
 /// Another process may hold the state folder and not answer yet, or not any more.
@@ -72,6 +72,7 @@ pub(super) async fn reach(place: &Place, own: OwnDaemon) -> Result<(Client, Opti
                              be used nothing else can do it";
                 return Err(Failed::usage(words));
             };
+            process::adopt_orphans()?;
             let clock = Arc::new(SystemClock);
             let supervisor = SupervisorPath::current_exe();
             match Daemon::open(config.clone(), Kind::Run, clock, supervisor).await {

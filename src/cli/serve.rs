@@ -20,7 +20,7 @@ use super::times::zone_of;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::daemon::{Daemon, Kind, LockError, OpenError, StateLock, Stopped, is_terminal};
-use crate::process::SupervisorPath;
+use crate::process::{self, SupervisorPath};
 use crate::run::{RunEvent, RunId};
 use crate::store::{Reader, RunRecord, database_in};
 
@@ -49,6 +49,7 @@ pub(super) struct Args {
 pub(super) fn serve(context: &Context, args: &Args) -> Done {
     let (config, warnings) = context.config_with_warnings()?;
     warn(&warnings);
+    process::adopt_orphans()?;
     let stopped = block_on(async {
         let Some(daemon) = open(config, args.standby).await? else { return Ok(Stopped::Done) };
         introduce(&daemon, context);

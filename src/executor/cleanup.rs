@@ -95,7 +95,7 @@ impl Tidying {
                         format!("still alive: {}", names.join(", ")),
                     )
                 } else if household.has_lost_one() {
-                    let words = "a supervisor was killed: what had hidden from it may live on";
+                    let words = "their supervisor had been killed";
                     Done::with(
                         StepOutcome::Forced,
                         format!("ended {} processes; {words}", end.killed),

@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::adopted;
 use super::environment::RUN_MARKER;
 use super::identity::ProcessId;
 use super::output::Collected;
@@ -216,18 +217,22 @@ impl Household {
         if state.is_ended {
             return Err(StartError::Ended { program: program.to_owned() });
         }
-        let process = Command::new(&self.0.supervisor.0)
+        let mut command = Command::new(&self.0.supervisor.0);
+        command
             .arg0("punctual")
             .arg(SUPERVISE)
             .env_clear()
             .current_dir("/")
             .stdin(OwnedFd::from(theirs))
             .stdout(writer.try_clone().map_err(failed)?)
-            .stderr(writer)
-            .spawn()
-            .map_err(failed)?;
-        let pid = process.id().and_then(|pid| i32::try_from(pid).ok());
-        let id = pid.and_then(ProcessId::of).expect("a child is in the table until it is reaped");
+            .stderr(writer);
+        let (process, id) = adopted::start(|| {
+            let process = command.spawn()?;
+            let pid = process.id().and_then(|pid| i32::try_from(pid).ok());
+            let id = pid.and_then(ProcessId::of);
+            Ok((process, id.expect("a child is in the table until it is reaped")))
+        })
+        .map_err(failed)?;
         let tree = Arc::new(Tree::new(id, process, ours));
         state.trees.retain(|tree| !tree.is_forgettable());
         state.trees.push(Arc::clone(&tree));

@@ -16,6 +16,7 @@
 //! variable in `/proc` instead. Only this room starts processes and sends signals; it compares
 //! process start times first, because process ids are used again.
 
+mod adopted;
 mod environment;
 mod household;
 mod identity;
@@ -28,6 +29,7 @@ mod table;
 mod tree;
 mod watch;
 
+pub use adopted::adopt_orphans;
 pub use environment::{RUN_MARKER, base_environment};
 pub use household::{Household, Spec, StartError, SupervisorPath};
 pub use identity::{ProcessId, boot_id};

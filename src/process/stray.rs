@@ -10,6 +10,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use tokio::time::sleep;
 
+use super::adopted;
 use super::environment::RUN_MARKER;
 use super::identity::ProcessId;
 use super::supervisor;
@@ -30,7 +31,8 @@ pub(super) enum Mark {
     Nothing,
     /// This one and all below it.
     Below(ProcessId),
-    /// All that carry the run's marker variable, and all below them.
+    /// All that carry the run's marker variable, what was orphaned by killed supervisors, and all
+    /// below them.
     Run(String),
 }
 
@@ -60,11 +62,14 @@ pub(super) async fn end(mark: &Mark, grace: Duration) -> TreeEnd {
         sleep(ROUND).await;
         reap(&found);
     }
+    if matches!(mark, Mark::Run(_)) {
+        reap(&adopted::orphans(&table::all()));
+    }
     let left = find(mark).into_iter().map(|row| Leftover { id: row.id, name: row.name }).collect();
     TreeEnd { killed: u32::try_from(signalled.len()).unwrap_or(u32::MAX), left }
 }
 
-/// As the first process of a container we inherit orphans, and nobody else would reap them.
+/// We inherit orphans, and nobody else would reap them.
 fn reap(rows: &[Row]) {
     let own = Pid::this().as_raw();
     for row in rows {
@@ -106,6 +111,10 @@ fn find(mark: &Mark) -> Vec<Row> {
         Mark::Run(id) => row.id.pid != own && carries(row.id.pid, id),
     };
     let mut found: Vec<Row> = table.iter().filter(is_marked).cloned().collect();
+    if matches!(mark, Mark::Run(_)) {
+        // Whatever has lost its mark: nobody else would end it.
+        found.extend(adopted::orphans(&table));
+    }
     let roots: Vec<i32> = found.iter().map(|row| row.id.pid).collect();
     found.retain(|row| !row.has_ended());
     found.extend(table::descendants(&table, &roots));

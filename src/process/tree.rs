@@ -10,6 +10,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
+use super::adopted;
 use super::identity::ProcessId;
 use super::output::{Collected, Output};
 use super::protocol::{Fact, Failure, Request};
@@ -137,7 +138,7 @@ impl Tree {
     ) -> Self {
         let (facts, socket) = socket.into_split();
         let (teller, story) = watch::channel(Story::default());
-        tokio::spawn(listen(process, facts, teller));
+        tokio::spawn(listen(supervisor, process, facts, teller));
         Self { supervisor, socket: Mutex::new(socket), story }
     }
 
@@ -216,6 +217,7 @@ impl Tree {
 /// Writes down what the supervisor tells. Its end is told once it is reaped, so that whoever waits
 /// for the end finds no zombie either.
 async fn listen(
+    supervisor: ProcessId,
     mut process: tokio::process::Child,
     facts: OwnedReadHalf,
     teller: watch::Sender<Story>,
@@ -243,5 +245,6 @@ async fn listen(
     }
     // An error would mean that somebody else reaped it.
     let _ = process.wait().await;
+    adopted::forget(supervisor);
     teller.send_modify(|story| story.end = Some(end));
 }
