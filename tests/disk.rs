@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::ledger::{assert_all_ended, assert_no_gap, assert_once, assert_sound};
 use support::scripts::{EVERY_SECOND, FINE, PLAIN, by_hand};
-use support::stub::{Act, Stub, call, finish, head, reply, text};
+use support::stub::{Act, Stub, call, event, finish, head, reply, text};
 use support::{House, Running, asking, scripted, until};
 
 /// How late a limit may be on a loaded machine; what was waited for takes longer by far.
@@ -301,5 +301,92 @@ fn a_run_whose_start_cannot_be_recorded_gives_its_lane_back() {
         )
     );
     assert_eq!(stub.requests().len(), 1);
+    assert_eq!(serve.stop().code, Some(0));
+}
+
+/// An answer that calls so many tools that there are none of.
+fn chatter(calls: usize) -> Vec<Act> {
+    let call = |n| {
+        let function = json!({"name": format!("none_{n}"), "arguments": "{}"});
+        let call = json!({"index": n, "id": format!("call_{n}"), "type": "function", "function": function});
+        event(&json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}))
+    };
+    let calls: String = (0..calls).map(call).collect();
+    vec![Act::Say(head() + &calls + &finish("tool_calls"))]
+}
+
+/// A house with a job `chats` that makes so many calls once it is told to, and then ends.
+fn chatty(calls: usize, more: &str) -> (House, Stub, std::sync::mpsc::Sender<()>) {
+    let (go, told) = channel();
+    let told: Mutex<Receiver<()>> = Mutex::new(told);
+    let stub = Stub::answering(move |request| {
+        let messages = request["messages"].as_array().unwrap();
+        match (messages[1]["content"].as_str(), messages.len()) {
+            (Some("chat"), 2) => {
+                let _ = told.lock().unwrap().recv_timeout(support::LONG);
+                chatter(calls)
+            }
+            (Some("stall"), _) => vec![Act::Hold],
+            _ => vec![Act::Say(reply("fine"))],
+        }
+    });
+    let house = on_a_bad_disk(asking(&stub, "", more));
+    house.job("chats", &by_hand("chat", "", ""));
+    (house, stub, go)
+}
+
+#[test]
+fn whoever_asks_while_the_disk_is_full_is_told_so_and_no_call_is_lost() {
+    let (house, stub, go) = chatty(600, "");
+    let serve = house.serve();
+    let chats = house.detach("chats");
+    until("the model is asked", || stub.requests().len() == 1);
+    std::fs::write(house.path("disk/full"), "").unwrap();
+    go.send(()).unwrap();
+    until("the calls are made", || stub.requests().len() == 2);
+    let said = house.say(&["pause", "chats"]);
+    assert_ne!(said.code, Some(0), "{said:?}");
+    assert!(said.stderr.contains("could not be recorded"), "{said:?}");
+    std::fs::remove_file(house.path("disk/full")).unwrap();
+    let run = house.ended(&chats);
+    assert_eq!((&run["state"], &run["tools"]["denied"]), (&json!("succeeded"), &json!(600)));
+    assert_eq!(house.value("SELECT count(*) FROM v1_tool_calls"), 600);
+    assert_eq!(house.value("SELECT paused_reason FROM v1_jobs"), json!(null));
+    assert_eq!(serve.stop().code, Some(0));
+    assert_sound(&house);
+}
+
+#[test]
+fn a_full_queue_of_the_ledger_stops_no_limit() {
+    let slow = "[models.providers.slow]\napi = \"openai\"\ntimeout = \"2s\"\nbase_url = ";
+    let (house, stub, go) = chatty(6000, "");
+    let config = std::fs::read_to_string(house.path("config.toml")).unwrap();
+    house.write("config.toml", &format!("{config}{slow}\"{}\"\n[lanes]\nnarrow = 1\n", stub.url()));
+    let models = "[agent]\nmodel = \"slow/m\"\nfallbacks = [\"local/m\"]";
+    let job = PLAIN.replace("[agent]", models).replace("go", "stall");
+    house.job("stalls", &format!("lane = \"narrow\"\n{job}[limits]\ntimeout = \"6s\"\n"));
+    let serve = house.serve();
+    let chats = house.detach("chats");
+    let stalls = house.detach("stalls");
+    until("both are asked", || stub.requests().len() == 2);
+    let begun = Instant::now();
+    let lock = house.writable();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    go.send(()).unwrap();
+    until("its lane is free", || {
+        let status = house.say(&["status", "--json"]).json();
+        let lanes = status["running"]["lanes"].as_array().unwrap().clone();
+        lanes.iter().any(|lane| lane["lane"] == "narrow" && lane["held"] == 0)
+    });
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(6) + 2 * SOON, "{took:?}");
+    drop(lock);
+    let run = house.ended(&stalls);
+    assert_eq!((&run["state"], &run["error"]["kind"]), (&json!("timed_out"), &json!("deadline")));
+    // What it took is what it took, whenever the ledger heard of it.
+    let took = run["duration_ms"].as_u64().unwrap();
+    assert!((6000..8000).contains(&took), "{took}");
+    assert_eq!(house.ended(&chats)["state"], "succeeded");
+    assert_eq!(house.value("SELECT count(*) FROM v1_tool_calls"), 6000);
     assert_eq!(serve.stop().code, Some(0));
 }
