@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Notify;
 use tracing::Instrument as _;
 
+use super::checks::verdict;
 use super::cleanup::Tidying;
 use super::events::{Bus, RunEvents};
 use super::holdings::Holdings;
@@ -23,8 +24,8 @@ use crate::job::JobSpec;
 use crate::plan::RunEnd;
 use crate::process::{Household, SupervisorPath};
 use crate::run::{
-    Cleanup, ErrorKind, EventPhase, Failure, Outcome, Phase, RunId, SessionId, Stream, Trigger,
-    Work,
+    CheckResult, Cleanup, ErrorKind, EventPhase, Failure, Outcome, Phase, RunId, SessionId, Stream,
+    Trigger, Work,
 };
 use crate::store::{AttemptEnd, Store};
 use crate::turn::{Tally, Turn, Variables};
@@ -97,7 +98,7 @@ impl Executor {
         };
         let tool_calls = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default().tool_calls;
         watchdog.ends();
-        let work = work_of(&outcome, &holdings);
+        let work = work_of(ticket, &outcome, &holdings);
         let last_attempt = self.attempt_end(&outcome, &mut holdings);
         // The first fact, on the disk before any tidying; but where the disk takes its time, no
         // process of the run lives on for that.
@@ -110,8 +111,9 @@ impl Executor {
             }
         };
         let tidied = self.tidy(ticket, &outcome, holdings);
-        let (cleanup, ()) = tokio::join!(tidied, recorded);
-        let at = self.finish(ticket, &outcome, cleanup, &events).await;
+        let ((cleanup, checks), ()) = tokio::join!(tidied, recorded);
+        let outcome = judged(outcome, &checks);
+        let at = self.finish(ticket, &outcome, cleanup, checks, &events).await;
         end_of(&outcome, tool_calls, at)
     }
 
@@ -133,6 +135,7 @@ impl Executor {
         watchdog.set_up(self.config.scheduler.setup_timeout);
         let now = to_millis(self.clock.wall());
         watchdog.guard(self.store.start_run(&ticket.run_id, now)).await??;
+        holdings.started = Some(now);
         watchdog.start(self.run_limits(ticket));
         watchdog.entered(Phase::RunnerEntered);
         tracing::info!(trigger = %ticket.trigger, "run started");
@@ -153,12 +156,17 @@ impl Executor {
     /// Closes the row of a run that nobody drives.
     pub(super) async fn close(&self, ticket: &Ticket, failure: Failure) -> RunEnd {
         let outcome = Outcome::ended(failure, None);
-        let work =
-            Work { outcome: outcome.clone(), tool_calls: 0, tool_errors: 0, denied_calls: 0 };
+        let work = Work {
+            outcome: outcome.clone(),
+            tool_calls: 0,
+            tool_errors: 0,
+            denied_calls: 0,
+            unchecked: false,
+        };
         self.record_work(ticket, work, None).await;
         let cleanup = Tidying::begin(Arc::clone(&self.clock), Duration::ZERO).end();
         let events = self.bus.of_run(ticket.run_id.clone());
-        let at = self.finish(ticket, &outcome, cleanup, &events).await;
+        let at = self.finish(ticket, &outcome, cleanup, Vec::new(), &events).await;
         end_of(&outcome, 0, at)
     }
 
@@ -173,7 +181,13 @@ impl Executor {
         }
     }
 
-    async fn tidy(&self, ticket: &Ticket, outcome: &Outcome, mut holdings: Holdings) -> Cleanup {
+    /// Also looks whether a success is one, at the moment for that.
+    async fn tidy(
+        &self,
+        ticket: &Ticket,
+        outcome: &Outcome,
+        mut holdings: Holdings,
+    ) -> (Cleanup, Vec<CheckResult>) {
         let mut tidying =
             Tidying::begin(Arc::clone(&self.clock), self.config.scheduler.cleanup_timeout);
         tidying.model_stream(holdings.stream).await;
@@ -183,12 +197,18 @@ impl Executor {
             None => "not finished".to_owned(),
         };
         tidying.transcript(holdings.turn.as_mut(), &why).await;
+        let denied_calls = holdings.turn.as_ref().map_or(0, |turn| turn.tally().denied_calls);
         // The tools hold the workspace open.
         drop(holdings.turn.take());
+        let mut checks = Vec::new();
+        if let (Outcome::Succeeded { reply }, Some(site)) = (outcome, &holdings.site) {
+            let look = self.check(ticket, reply, denied_calls, site, &holdings.masker);
+            checks = tidying.meanwhile(look).await;
+        }
         tidying.session_lock(holdings.session_lock.take()).await;
         tidying.workspace(holdings.made_workspace.as_deref()).await;
         tidying.lane(holdings.permits.take()).await;
-        tidying.end()
+        (tidying.end(), checks)
     }
 
     async fn finish(
@@ -196,12 +216,16 @@ impl Executor {
         ticket: &Ticket,
         outcome: &Outcome,
         cleanup: Cleanup,
+        checks: Vec<CheckResult>,
         events: &RunEvents,
     ) -> Timestamp {
+        let failed = verdict(&checks);
         let state = outcome.state();
         let tidied = cleanup.outcome();
         let now = to_millis(self.clock.wall());
-        if let Err(error) = self.store.finish_run(&ticket.run_id, cleanup, now).await {
+        if let Err(error) =
+            self.store.finish_run(&ticket.run_id, cleanup, checks, failed, now).await
+        {
             tracing::error!(%error, "could not store the end of the run");
         }
         let mut data = Map::new();
@@ -240,10 +264,21 @@ impl Executor {
     }
 }
 
-fn work_of(outcome: &Outcome, holdings: &Holdings) -> Work {
+fn work_of(ticket: &Ticket, outcome: &Outcome, holdings: &Holdings) -> Work {
     let tally = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default();
     let Tally { tool_calls, tool_errors, denied_calls, .. } = tally;
-    Work { outcome: outcome.clone(), tool_calls, tool_errors, denied_calls }
+    let JobSpec { checks, reply_schema, .. } = &*ticket.spec;
+    let is_checked = !checks.is_empty() || reply_schema.is_some();
+    let unchecked = is_checked && outcome.failure().is_none();
+    Work { outcome: outcome.clone(), tool_calls, tool_errors, denied_calls, unchecked }
+}
+
+/// A success that the host does not find to be one is none.
+fn judged(outcome: Outcome, checks: &[CheckResult]) -> Outcome {
+    match (outcome, verdict(checks)) {
+        (Outcome::Succeeded { reply }, Some(failure)) => Outcome::ended(failure, Some(reply)),
+        (outcome, _) => outcome,
+    }
 }
 
 fn end_of(outcome: &Outcome, tool_calls: u32, at: Timestamp) -> RunEnd {
