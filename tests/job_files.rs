@@ -147,8 +147,9 @@ fn the_files_with_every_key_load_without_a_word() {
         + &std::fs::read_to_string(folder.join("jobs/everything.toml")).unwrap();
     let written = |path: &str| {
         let name = path.rsplit('.').next().unwrap();
-        let forms = [format!("\n{name} = "), format!(" {name} = "), format!("{name}]\n")];
-        forms.iter().any(|form| text.contains(form))
+        let keys = [format!("\n{name} = "), format!(" {name} = ")];
+        let forms = keys.into_iter().chain([format!("{name}]\n"), format!("{name}]]\n")]);
+        forms.into_iter().any(|form| text.contains(&form))
     };
     let all = keys(&config::schema(), "").into_iter().chain(keys(&job::schema(), ""));
     let missing: Vec<_> =
@@ -195,6 +196,7 @@ fn sample(key: &SchemaKey) -> String {
         "agent.model" => "report",
         "agent.prompt_file" => "prompts/every.md",
         "agent.workdir" => ".",
+        "output.schema" => "report.schema.json",
         "env.secret.name.env" => "LOCAL_KEY",
         "env.secret.name.file" => "../cloud.key",
         "agents.defaults.model" => "name/m",

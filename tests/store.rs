@@ -121,7 +121,7 @@ async fn start_by_hand(store: &Store, id: &str) -> RunId {
 }
 
 fn work(outcome: Outcome) -> Work {
-    Work { outcome, tool_calls: 3, tool_errors: 1, denied_calls: 1 }
+    Work { outcome, tool_calls: 3, tool_errors: 1, denied_calls: 1, unchecked: false }
 }
 
 fn succeeded() -> Work {
@@ -194,7 +194,10 @@ async fn the_whole_life_of_a_run_reads_back_as_the_contract_prints_it() {
     store.record_work(&run_id, succeeded(), Some(end)).await.unwrap().wait().await.unwrap();
     let between = store.reader().unwrap().run("run1").unwrap().unwrap();
     assert_eq!((between.state.as_str(), between.reply.as_deref()), ("running", Some("all good")));
-    store.finish_run(&run_id, cleanup(), at("2026-11-30T09:00:01.062Z")).await.unwrap();
+    store
+        .finish_run(&run_id, cleanup(), Vec::new(), None, at("2026-11-30T09:00:01.062Z"))
+        .await
+        .unwrap();
 
     let run = store.reader().unwrap().run("run1").unwrap().unwrap();
     assert_eq!(
@@ -237,9 +240,9 @@ async fn a_terminal_state_never_changes() {
     store.record_work(&run_id, work(cut), None).await.unwrap().wait().await.unwrap();
     // The answer of the abandoned turn comes after all.
     store.record_work(&run_id, succeeded(), None).await.unwrap().wait().await.unwrap();
-    store.finish_run(&run_id, cleanup(), now()).await.unwrap();
+    store.finish_run(&run_id, cleanup(), Vec::new(), None, now()).await.unwrap();
     store.record_work(&run_id, succeeded(), None).await.unwrap().wait().await.unwrap();
-    store.finish_run(&run_id, cleanup(), now()).await.unwrap();
+    store.finish_run(&run_id, cleanup(), Vec::new(), None, now()).await.unwrap();
     let run = store.reader().unwrap().run("run1").unwrap().unwrap();
     assert_eq!(
         (run.state.as_str(), run.reply, run.partial_text.as_deref()),
@@ -508,7 +511,7 @@ async fn a_pause_and_the_row_of_failures_are_remembered_and_who_paused_is_on_rec
     // A success ends the row of failures, in the same transaction as the run.
     let run_id = start(&store, "run1").await;
     store.record_work(&run_id, succeeded(), None).await.unwrap().wait().await.unwrap();
-    store.finish_run(&run_id, cleanup(), now()).await.unwrap();
+    store.finish_run(&run_id, cleanup(), Vec::new(), None, now()).await.unwrap();
     let known = store.reader().unwrap().known_jobs().unwrap()["daily"].memory.clone();
     assert_eq!((known.account, known.pause), (Account::default(), None));
 }

@@ -172,6 +172,11 @@ fn show_run(run: &RunRecord, zone: &Zone, args: &Args) -> Done {
             attempt.model, attempt.state, attempt.idle_rule
         ));
     }
+    for check in &run.checks {
+        let (passed, detail) = (if check.passed { "passed" } else { "failed" }, &check.detail);
+        let detail = detail.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
+        lines.push(format!("  check     {} {passed}{detail}", check.name));
+    }
     if let Some(cleanup) = &run.cleanup {
         lines.push(format!("  clean-up  {} in {} ms", cleanup.outcome, cleanup.duration_ms));
         for step in &cleanup.steps {

@@ -26,6 +26,12 @@ impl Deadline {
         }
     }
 
+    /// The same so much later.
+    #[must_use]
+    pub fn later_by(self, length: Duration) -> Self {
+        Self(self.0.and_then(|at| at.checked_add(length)))
+    }
+
     /// The instant, or `None` for never.
     pub fn instant(self) -> Option<Instant> {
         self.0

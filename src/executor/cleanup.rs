@@ -37,6 +37,8 @@ pub(super) struct Tidying {
     started: Instant,
     budget: Deadline,
     reserved: Duration,
+    /// Spent on what is no tidying.
+    elsewhere: Duration,
     cleanup: Cleanup,
 }
 
@@ -67,7 +69,14 @@ impl Tidying {
             leaked: Vec::new(),
         };
         let reserved = RESERVED.min(budget / 4);
-        Self { clock, started, budget: Deadline::after(started, budget), reserved, cleanup }
+        Self {
+            clock,
+            started,
+            budget: Deadline::after(started, budget),
+            reserved,
+            elsewhere: Duration::ZERO,
+            cleanup,
+        }
     }
 
     /// The model's stream was closed when the turn's future was dropped; `cut` says that it was
@@ -199,9 +208,20 @@ impl Tidying {
         .await;
     }
 
+    /// Waits for what is no tidying and has limits of its own: the budget stands still.
+    pub(super) async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> T {
+        let start = self.clock.monotonic();
+        let done = other.await;
+        let took = self.clock.monotonic() - start;
+        self.budget = self.budget.later_by(took);
+        self.elsewhere += took;
+        done
+    }
+
     /// What there is to store.
     pub(super) fn end(mut self) -> Cleanup {
-        self.cleanup.duration = self.clock.monotonic() - self.started;
+        let took = self.clock.monotonic() - self.started;
+        self.cleanup.duration = took.saturating_sub(self.elsewhere);
         self.cleanup
     }
 

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
+use super::checks::Site;
 use super::cleanup::ModelStream;
 use super::lanes::Permits;
 use crate::config::Price;
@@ -17,6 +20,9 @@ pub(super) struct Holdings {
     pub(super) masker: Arc<Masker>,
     pub(super) permits: Option<Permits>,
     pub(super) made_workspace: Option<PathBuf>,
+    /// When its clock started.
+    pub(super) started: Option<Timestamp>,
+    pub(super) site: Option<Site>,
     pub(super) session_lock: Option<SessionLock>,
     pub(super) turn: Option<Turn>,
     pub(super) attempt: Option<Attempt>,
@@ -40,6 +46,8 @@ impl Holdings {
             masker: Arc::default(),
             permits: None,
             made_workspace: None,
+            started: None,
+            site: None,
             session_lock: None,
             turn: None,
             attempt: None,

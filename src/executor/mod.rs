@@ -10,6 +10,7 @@
 //! limits of the run at once. Clean-up has a budget of its own that no deadline takes away.
 
 mod attempt;
+mod checks;
 mod cleanup;
 mod converse;
 mod course;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::checks::Site;
 use super::holdings::Holdings;
 use super::models::Resolved;
 use super::run::{Executor, Ticket};
@@ -50,6 +51,11 @@ impl Executor {
             ToolSet::native(&spec.agent.tools).map_err(|error| invalid(error.to_string()))?;
         let has_tools = if spec.agent.tools.is_empty() { Tools::None } else { Tools::Some };
         let context = self.tool_context(spec, &workspace, &secrets, holdings)?;
+        holdings.site = holdings.started.map(|started| Site {
+            workdir: workspace.clone(),
+            env: context.env.clone(),
+            started,
+        });
         self.lock_session(ticket, watchdog, holdings).await?;
         let transcript = Transcript::create(
             &self.config.state_dir,

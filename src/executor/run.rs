@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Notify;
 use tracing::Instrument as _;
 
+use super::checks::verdict;
 use super::cleanup::Tidying;
 use super::events::{Bus, RunEvents};
 use super::holdings::Holdings;
@@ -23,8 +24,8 @@ use crate::job::JobSpec;
 use crate::plan::RunEnd;
 use crate::process::{Household, SupervisorPath};
 use crate::run::{
-    Cleanup, ErrorKind, EventPhase, Failure, Outcome, Phase, RunId, SessionId, Stream, Trigger,
-    Work,
+    CheckResult, Cleanup, ErrorKind, EventPhase, Failure, Outcome, Phase, RunId, SessionId, Stream,
+    Trigger, Work,
 };
 use crate::store::{AttemptEnd, Store};
 use crate::turn::{Tally, Turn, Variables};
@@ -53,6 +54,14 @@ pub struct Ticket {
     pub turn: Option<Arc<Notify>>,
     /// What its prompt may name.
     pub variables: Variables,
+}
+
+/// What there is to record of a run once all of it is over.
+struct Tidied {
+    cleanup: Cleanup,
+    checks: Vec<CheckResult>,
+    /// When that was.
+    at: Timestamp,
 }
 
 /// Drives runs. One for all of a process's runs.
@@ -97,7 +106,7 @@ impl Executor {
         };
         let tool_calls = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default().tool_calls;
         watchdog.ends();
-        let work = work_of(&outcome, &holdings);
+        let work = work_of(ticket, &outcome, &holdings);
         let last_attempt = self.attempt_end(&outcome, &mut holdings);
         // The first fact, on the disk before any tidying; but where the disk takes its time, no
         // process of the run lives on for that.
@@ -109,12 +118,11 @@ impl Executor {
                 recorded.await;
             }
         };
-        let tidied = async {
-            let cleanup = self.tidy(ticket, &outcome, holdings).await;
-            (cleanup, to_millis(self.clock.wall()))
-        };
-        let ((cleanup, at), ()) = tokio::join!(tidied, recorded);
-        self.finish(ticket, &outcome, cleanup, at, &events).await;
+        let tidied = self.tidy(ticket, &outcome, holdings);
+        let (tidied, ()) = tokio::join!(tidied, recorded);
+        let outcome = judged(outcome, &tidied.checks);
+        let at = tidied.at;
+        self.finish(ticket, &outcome, tidied, &events).await;
         end_of(&outcome, tool_calls, at)
     }
 
@@ -136,6 +144,7 @@ impl Executor {
         watchdog.set_up(self.config.scheduler.setup_timeout);
         let now = to_millis(self.clock.wall());
         watchdog.guard(self.store.start_run(&ticket.run_id, now)).await??;
+        holdings.started = Some(now);
         watchdog.start(self.run_limits(ticket));
         watchdog.entered(Phase::RunnerEntered);
         tracing::info!(trigger = %ticket.trigger, "run started");
@@ -156,13 +165,18 @@ impl Executor {
     /// Closes the row of a run that nobody drives.
     pub(super) async fn close(&self, ticket: &Ticket, failure: Failure) -> RunEnd {
         let outcome = Outcome::ended(failure, None);
-        let work =
-            Work { outcome: outcome.clone(), tool_calls: 0, tool_errors: 0, denied_calls: 0 };
+        let work = Work {
+            outcome: outcome.clone(),
+            tool_calls: 0,
+            tool_errors: 0,
+            denied_calls: 0,
+            unchecked: false,
+        };
         self.record_work(ticket, work, None).await;
         let cleanup = Tidying::begin(Arc::clone(&self.clock), Duration::ZERO).end();
         let events = self.bus.of_run(ticket.run_id.clone());
         let at = to_millis(self.clock.wall());
-        self.finish(ticket, &outcome, cleanup, at, &events).await;
+        self.finish(ticket, &outcome, Tidied { cleanup, checks: Vec::new(), at }, &events).await;
         end_of(&outcome, 0, at)
     }
 
@@ -177,7 +191,8 @@ impl Executor {
         }
     }
 
-    async fn tidy(&self, ticket: &Ticket, outcome: &Outcome, mut holdings: Holdings) -> Cleanup {
+    /// Also looks whether a success is one, at the moment for that.
+    async fn tidy(&self, ticket: &Ticket, outcome: &Outcome, mut holdings: Holdings) -> Tidied {
         let mut tidying =
             Tidying::begin(Arc::clone(&self.clock), self.config.scheduler.cleanup_timeout);
         tidying.model_stream(holdings.stream).await;
@@ -187,26 +202,28 @@ impl Executor {
             None => "not finished".to_owned(),
         };
         tidying.transcript(holdings.turn.as_mut(), &why).await;
+        let denied_calls = holdings.turn.as_ref().map_or(0, |turn| turn.tally().denied_calls);
         // The tools hold the workspace open.
         drop(holdings.turn.take());
+        let mut checks = Vec::new();
+        if let (Outcome::Succeeded { reply }, Some(site)) = (outcome, &holdings.site) {
+            let look = self.check(ticket, reply, denied_calls, site, &holdings.masker);
+            checks = tidying.meanwhile(look).await;
+        }
         tidying.session_lock(holdings.session_lock.take()).await;
         tidying.workspace(holdings.made_workspace.as_deref()).await;
         tidying.lane(holdings.permits.take()).await;
-        tidying.end()
+        Tidied { cleanup: tidying.end(), checks, at: to_millis(self.clock.wall()) }
     }
 
-    /// The last facts, of a run that was over `at`: the ledger may take them later.
-    async fn finish(
-        &self,
-        ticket: &Ticket,
-        outcome: &Outcome,
-        cleanup: Cleanup,
-        at: Timestamp,
-        events: &RunEvents,
-    ) {
+    /// The last facts. The ledger may take them later than they were.
+    async fn finish(&self, ticket: &Ticket, outcome: &Outcome, tidied: Tidied, events: &RunEvents) {
+        let Tidied { cleanup, checks, at } = tidied;
+        let failed = verdict(&checks);
         let state = outcome.state();
         let tidied = cleanup.outcome();
-        if let Err(error) = self.store.finish_run(&ticket.run_id, cleanup, at).await {
+        if let Err(error) = self.store.finish_run(&ticket.run_id, cleanup, checks, failed, at).await
+        {
             tracing::error!(%error, "could not store the end of the run");
         }
         let mut data = Map::new();
@@ -244,10 +261,21 @@ impl Executor {
     }
 }
 
-fn work_of(outcome: &Outcome, holdings: &Holdings) -> Work {
+fn work_of(ticket: &Ticket, outcome: &Outcome, holdings: &Holdings) -> Work {
     let tally = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default();
     let Tally { tool_calls, tool_errors, denied_calls, .. } = tally;
-    Work { outcome: outcome.clone(), tool_calls, tool_errors, denied_calls }
+    let JobSpec { checks, reply_schema, .. } = &*ticket.spec;
+    let is_checked = !checks.is_empty() || reply_schema.is_some();
+    let unchecked = is_checked && outcome.failure().is_none();
+    Work { outcome: outcome.clone(), tool_calls, tool_errors, denied_calls, unchecked }
+}
+
+/// A success that the host does not find to be one is none.
+fn judged(outcome: Outcome, checks: &[CheckResult]) -> Outcome {
+    match (outcome, verdict(checks)) {
+        (Outcome::Succeeded { reply }, Some(failure)) => Outcome::ended(failure, Some(reply)),
+        (outcome, _) => outcome,
+    }
 }
 
 fn end_of(outcome: &Outcome, tool_calls: u32, at: Timestamp) -> RunEnd {

@@ -18,6 +18,7 @@ mod parse;
 mod problem;
 mod prompt;
 mod read_agent;
+mod read_checks;
 mod read_retry;
 mod read_schedule;
 pub mod report;
@@ -40,6 +41,7 @@ pub use parse::{
 };
 pub use problem::{Problem, Severity, sort_problems};
 pub use prompt::PROMPT_VARIABLES;
+pub use read_checks::{Check, CheckSpec, ReplySchema};
 #[cfg(test)]
 pub(crate) use read_retry::PERMANENT as PERMANENT_KINDS;
 pub use scaffold::scaffold;

@@ -10,6 +10,7 @@ use super::id::JobId;
 use super::keys;
 use super::problem::{Problem, sort_problems};
 use super::read_agent;
+use super::read_checks;
 use super::read_retry;
 use super::read_schedule;
 use super::secret::{Environment, SecretSource};
@@ -188,6 +189,8 @@ fn job_spec(id: &JobId, file: &Path, merged: &Node, read: Read) -> JobSpec {
         env: read.env,
         limits: read.limits,
         retry: read.retry,
+        checks: read.checks,
+        reply_schema: read.reply_schema,
         definition_hash: effective::hash(id, &effective),
         effective,
     }
@@ -200,6 +203,8 @@ pub(super) struct Read {
     pub(super) env: EnvSpec,
     pub(super) limits: Limits,
     pub(super) retry: RetrySpec,
+    pub(super) checks: Vec<read_checks::CheckSpec>,
+    pub(super) reply_schema: Option<read_checks::ReplySchema>,
 }
 
 /// What is being read: a whole job, or defaults in which anything may be missing.
@@ -226,7 +231,9 @@ impl Reader<'_> {
         let agent = read_agent::agent(self, &limits);
         let env = self.env();
         let retry = read_retry::retry(self);
-        Some(Read { schedule, agent: agent?, env, limits, retry })
+        let checks = read_checks::checks(self);
+        let reply_schema = read_checks::reply_schema(self);
+        Some(Read { schedule, agent: agent?, env, limits, retry, checks, reply_schema })
     }
 
     /// Reports a problem with the value at `path`, or at the nearest table above it.

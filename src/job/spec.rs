@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::id::JobId;
+use super::read_checks::{CheckSpec, ReplySchema};
 use super::secret::SecretSource;
 use crate::schedule::{Schedule, Zone};
 
@@ -35,6 +36,10 @@ pub struct JobSpec {
     pub limits: Limits,
     /// What follows a run that did not succeed.
     pub retry: RetrySpec,
+    /// What the host checks before it calls a run a success.
+    pub checks: Vec<CheckSpec>,
+    /// What the reply must meet.
+    pub reply_schema: Option<ReplySchema>,
     /// The definition with its defaults applied, secrets by name: what `show --effective` prints
     /// and `v1_definitions` keeps.
     pub effective: serde_json::Value,

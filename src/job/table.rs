@@ -34,8 +34,8 @@ pub(crate) static JOB: &[Key] = &[
     key("retry", Table(RETRY), "{}", Now, "What follows a failed run."),
     key("after", Table(AFTER), "", Later, "Jobs whose end starts this one."),
     key("matrix", Kind::Map(&Texts), "", Later, "One job per combination of these values."),
-    key("output", Table(OUTPUT), "", Later, "What a reply and a run's files must look like."),
-    key("check", Tables(CHECK), "", Later, "What the host checks before it calls a run a success."),
+    key("output", Table(OUTPUT), "", Now, "What a reply and a run's files must look like."),
+    key("check", Tables(CHECK), "", Now, "What the host checks before it calls a run a success."),
     key("deliver", Tables(DELIVER), "", Later, "Where the reply is sent."),
     key("alert", Table(ALERT), "", Later, "Who is told of failures."),
     key("ping", Table(PING), "", Later, "A dead-man switch."),
@@ -207,22 +207,22 @@ static AFTER: &[Key] = &[
 ];
 
 static OUTPUT: &[Key] = &[
-    key("schema", Text, "", Later, "A JSON Schema that the reply must meet."),
+    key("schema", Text, "", Now, "A JSON Schema that the reply must meet."),
     key("silent_token", Text, "", Later, "The reply that means silence."),
     key("artifacts", Texts, "", Later, "Files to keep."),
 ];
 
 static CHECK: &[Key] = &[
-    key("name", Text, "", Later, "What it is called."),
-    key("file", Text, "", Later, "A file that must be there."),
-    key("fresh", Bool, "true", Later, "Written since the run started."),
-    key("min_bytes", Integer(0, COUNT_MAX), "", Later, "Its least size."),
-    key("command", Texts, "", Later, "A command that must exit with zero."),
-    key("regex", Text, "", Later, "What the reply must match."),
-    key("not_regex", Text, "", Later, "What the reply must not match."),
-    key("sql", Text, "", Later, "A query whose first column must be true."),
-    key("schema", Text, "", Later, "A JSON Schema."),
-    key("tools", Words(&["none_denied"]), "", Later, "What must be true of the tool calls."),
+    key("name", Text, "", Now, "What it is called."),
+    key("file", Text, "", Now, "A file that must be there."),
+    key("fresh", Bool, "true", Now, "Written since the run started."),
+    key("min_bytes", Integer(0, COUNT_MAX), "", Now, "Its least size."),
+    key("command", Texts, "", Now, "A command that must exit with zero."),
+    key("regex", Text, "", Now, "What the reply must match."),
+    key("not_regex", Text, "", Now, "What the reply must not match."),
+    key("sql", Text, "", Now, "A query whose first column must be true."),
+    key("schema", Text, "", Now, "A JSON Schema."),
+    key("tools", Words(&["none_denied"]), "", Now, "What must be true of the tool calls."),
 ];
 
 static DELIVER: &[Key] = &[

@@ -3,6 +3,7 @@
 //! Pure words, no I/O. Three facts are kept apart and none overwrites another: how the work ended
 //! ([`Outcome`]), how the tidying ended ([`CleanupOutcome`]) and, later, how the sending ended.
 
+mod check;
 mod cleanup;
 mod event;
 mod failure;
@@ -10,6 +11,7 @@ mod ids;
 mod outcome;
 mod state;
 
+pub use check::CheckResult;
 pub use cleanup::{Cleanup, CleanupOutcome, CleanupStep, StepOutcome};
 pub use event::{Phase as EventPhase, RunEvent, Stream};
 pub use failure::{ErrorKind, Failure, Limit, Phase};

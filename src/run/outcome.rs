@@ -98,6 +98,8 @@ pub struct Work {
     pub tool_errors: u32,
     /// Of these, the ones that were refused.
     pub denied_calls: u32,
+    /// The host has not looked yet whether its success is one.
+    pub unchecked: bool,
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub use ledger::{NewRun, Receipt, Recorded, RunSlot};
 pub use query::{QueryLimits, Table};
 pub use read::{JobSummary, PastSlot, Reader, RunFilter, SlotFilter, SlotSummary};
 pub use read_slot::{JobStanding, SeenDefinition, SlotAttempt};
-pub use record::{AttemptRecord, RunRecord};
+pub use record::{AttemptRecord, CheckRecord, RunRecord};
 pub use recover::{Ended, EndedRun, Queued, QueuedRun, Recovered};
 pub use runs::{AttemptEnd, AttemptStart, ToolCallRow, Written};
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rusqlite::Statement;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::types::ValueRef;
 use serde_json::Value;
@@ -42,13 +43,41 @@ impl Reader {
     /// Runs one `SELECT` (or `EXPLAIN`, `WITH`, `VALUES`) and returns its rows. Anything that
     /// would write, attach another file or change the connection is refused before it runs.
     pub fn query(&mut self, sql: &str, limits: QueryLimits) -> Result<Table, StoreError> {
+        self.guarded(limits, |reader| reader.rows_of(sql, limits.rows_max))
+    }
+
+    /// The first column of the first row of such a statement, with values for its parameters by
+    /// name: those that it does not have are left out.
+    pub fn first(
+        &mut self,
+        sql: &str,
+        values: &[(&str, Option<String>)],
+        limits: QueryLimits,
+    ) -> Result<Option<Value>, StoreError> {
+        self.guarded(limits, |reader| {
+            let mut statement = reader.reading(sql)?;
+            for (name, value) in values {
+                if let Some(index) = statement.parameter_index(name)? {
+                    statement.raw_bind_parameter(index, value)?;
+                }
+            }
+            let mut rows = statement.raw_query();
+            Ok(rows.next()?.map(|row| row.get_ref(0).map(json)).transpose()?)
+        })
+    }
+
+    fn guarded<T>(
+        &mut self,
+        limits: QueryLimits,
+        read: impl FnOnce(&Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let give_up_at = SystemClock.monotonic() + limits.time_max;
         self.0.authorizer(Some(|context: AuthContext<'_>| may_read(context.action)))?;
         self.0.progress_handler(
             STEPS_BETWEEN_LOOKS,
             Some(move || SystemClock.monotonic() >= give_up_at),
         )?;
-        let answer = self.rows_of(sql, limits.rows_max);
+        let answer = read(self);
         self.0.progress_handler(0, None::<fn() -> bool>)?;
         self.0.authorizer(None::<fn(AuthContext<'_>) -> Authorization>)?;
         answer.map_err(|error| explain(error, limits))
@@ -59,11 +88,16 @@ impl Reader {
         Ok(self.0.pragma_query_value(None, "quick_check", |row| row.get(0))?)
     }
 
-    fn rows_of(&self, sql: &str, rows_max: usize) -> Result<Table, StoreError> {
-        let mut statement = self.0.prepare(sql)?;
+    fn reading(&self, sql: &str) -> Result<Statement<'_>, StoreError> {
+        let statement = self.0.prepare(sql)?;
         if !statement.readonly() {
             return Err(StoreError::Query("only reading is allowed here".into()));
         }
+        Ok(statement)
+    }
+
+    fn rows_of(&self, sql: &str, rows_max: usize) -> Result<Table, StoreError> {
+        let mut statement = self.reading(sql)?;
         let columns: Vec<String> = statement.column_names().map(Into::into).collect();
         let mut rows = Vec::new();
         let mut cursor = statement.query([])?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::error::StoreError;
 use super::read_slot::{SLOT_COLUMNS, slot_from};
 use super::record::{
-    AttemptRecord, CleanupRecord, RunRecord, StepRecord, ToolsRecord, UsageRecord,
+    AttemptRecord, CheckRecord, CleanupRecord, RunRecord, StepRecord, ToolsRecord, UsageRecord,
 };
 use super::{first, instant, migrate};
 use crate::run::{Failure, State};
@@ -185,6 +185,7 @@ impl Reader {
             .optional()?;
         let Some(mut run) = run else { return Ok(None) };
         run.attempts = self.attempts(run_id)?;
+        run.checks = self.checks(run_id)?;
         if let Some(cleanup) = &mut run.cleanup {
             cleanup.steps = self.cleanup_steps(run_id)?;
         }
@@ -210,6 +211,16 @@ impl Reader {
                 })
             })?
             .collect::<Result<_, _>>()?)
+    }
+
+    fn checks(&self, run_id: &str) -> Result<Vec<CheckRecord>, StoreError> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT name, passed, detail FROM checks WHERE run_id = ?1 ORDER BY n",
+        )?;
+        let check = |row: &Row<'_>| {
+            Ok(CheckRecord { name: row.get(0)?, passed: row.get(1)?, detail: row.get(2)? })
+        };
+        Ok(statement.query_map([run_id], check)?.collect::<Result<_, _>>()?)
     }
 
     fn cleanup_steps(&self, run_id: &str) -> Result<Vec<StepRecord>, StoreError> {

@@ -52,8 +52,8 @@ pub struct RunRecord {
     pub tools: ToolsRecord,
     /// How its clean-up went; `null` until it ran.
     pub cleanup: Option<CleanupRecord>,
-    /// The host's checks; none are built yet.
-    pub checks: Vec<Value>,
+    /// The host's checks.
+    pub checks: Vec<CheckRecord>,
     /// Its deliveries; none are built yet.
     pub deliveries: Vec<Value>,
     /// Exit code of a command job.
@@ -88,6 +88,17 @@ pub struct AttemptRecord {
     pub idle_window_ms: Option<i64>,
     /// The rule that gave it.
     pub idle_rule: String,
+}
+
+/// One check of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckRecord {
+    /// What it is called.
+    pub name: String,
+    /// Whether it passed.
+    pub passed: bool,
+    /// If not: what was expected, and what was found.
+    pub detail: Option<String>,
 }
 
 /// Tokens and money; `null` is unknown.

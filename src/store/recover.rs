@@ -8,7 +8,7 @@ use super::{Owner, Reader, Store, instant};
 use crate::job::JobId;
 use crate::plan::{Chain, RunEnd, SlotDecision, SlotStart, WaitingSlot, Waits};
 use crate::run::{ErrorKind, Failure, Outcome, RunId, SessionId, State, Trigger, Work};
-use crate::store::runs::set_work;
+use crate::store::runs::{set_checked, set_work};
 
 /// What dead processes had left, and what has become of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -245,6 +245,8 @@ fn close(
 ) -> rusqlite::Result<()> {
     if run.work_state.is_some() {
         recovered.finished += 1;
+        let unseen = Failure::new(ErrorKind::CheckFailed, "nobody was left to check its success");
+        set_checked(db, &run.run_id, Some(&unseen))?;
     } else {
         recovered.interrupted += 1;
         set_work(db, &run.run_id, &interrupted(why, run.state))?;
@@ -275,6 +277,7 @@ fn interrupted(why: ErrorKind, state: State) -> Work {
         tool_calls: 0,
         tool_errors: 0,
         denied_calls: 0,
+        unchecked: false,
     }
 }
 

@@ -10,7 +10,9 @@ use super::error::StoreError;
 use super::writer::Patience;
 use super::{Store, instant};
 use crate::provider::Usage;
-use crate::run::{Cleanup, ErrorKind, Failure, Limit, Outcome, Phase, RunId, State, Work};
+use crate::run::{
+    CheckResult, Cleanup, ErrorKind, Failure, Limit, Outcome, Phase, RunId, State, Work,
+};
 
 /// A model attempt that begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,16 +178,23 @@ impl Store {
         Ok(Written(receipt))
     }
 
-    /// Records the clean-up and the terminal state that the work's end leads to. A run that was
-    /// already finished is left as it is. It is kept until the disk takes it.
+    /// Records the clean-up, the checks and the terminal state that the work's end leads to, which
+    /// is another one if a check has `failed`. A run that was already finished is left as it is. It
+    /// is kept until the disk takes it.
     pub async fn finish_run(
         &self,
         run_id: &RunId,
         cleanup: Cleanup,
+        checks: Vec<CheckResult>,
+        failed: Option<Failure>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let run_id = run_id.clone();
-        let write = move |db: &Connection| finish(db, &run_id, &cleanup, now);
+        let write = move |db: &Connection| {
+            insert_checks(db, &run_id, &checks)?;
+            set_checked(db, &run_id, failed.as_ref())?;
+            finish(db, &run_id, &cleanup, now)
+        };
         let receipt = self.writer.submit(write, Patience::UntilWritten).await?;
         Written(receipt).wait().await
     }
@@ -201,7 +210,8 @@ pub(super) fn set_work(db: &Connection, run_id: &RunId, work: &Work) -> rusqlite
     db.prepare_cached(
         "UPDATE runs SET work_state = ?2, error_kind = ?3, error_message = ?4, limit_name = ?5,
                          limit_ms = ?6, phase = ?7, retryable = ?8, reply = ?9, partial_text = ?10,
-                         tool_calls = ?11, tool_errors = ?12, denied_calls = ?13
+                         tool_calls = ?11, tool_errors = ?12, denied_calls = ?13,
+                         unchecked = ?14
          WHERE run_id = ?1 AND state IN ('queued', 'running') AND work_state IS NULL",
     )?
     .execute(params![
@@ -218,6 +228,7 @@ pub(super) fn set_work(db: &Connection, run_id: &RunId, work: &Work) -> rusqlite
         work.tool_calls,
         work.tool_errors,
         work.denied_calls,
+        work.unchecked,
     ])?;
     Ok(())
 }
@@ -253,6 +264,41 @@ fn set_attempt_end(db: &Connection, run_id: &RunId, end: &AttemptEnd) -> rusqlit
     )?
     .execute([run_id.as_str()])
     .map(drop)
+}
+
+fn insert_checks(db: &Connection, run_id: &RunId, checks: &[CheckResult]) -> rusqlite::Result<()> {
+    let mut insert = db.prepare_cached(
+        "INSERT INTO checks (run_id, n, name, passed, detail) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    for (CheckResult { name, passed, detail }, n) in checks.iter().zip(1..) {
+        insert.execute(params![run_id.as_str(), n, name, passed, detail])?;
+    }
+    Ok(())
+}
+
+/// The host has looked: what it found wanting makes a failure of a success, whose reply is kept for
+/// the record only.
+pub(super) fn set_checked(
+    db: &Connection,
+    run_id: &RunId,
+    failed: Option<&Failure>,
+) -> rusqlite::Result<()> {
+    if let Some(failure) = failed {
+        db.prepare_cached(
+            "UPDATE runs SET work_state = 'failed', error_kind = ?2, error_message = ?3,
+                             retryable = ?4, partial_text = reply, reply = NULL
+             WHERE run_id = ?1 AND state = 'running' AND unchecked = 1",
+        )?
+        .execute(params![
+            run_id.as_str(),
+            failure.kind.as_str(),
+            failure.message,
+            failure.retryable
+        ])?;
+    }
+    db.prepare_cached("UPDATE runs SET unchecked = 0 WHERE run_id = ?1 AND unchecked = 1")?
+        .execute([run_id.as_str()])
+        .map(drop)
 }
 
 fn finish(

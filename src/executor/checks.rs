@@ -1,0 +1,227 @@
+//! The host decides success: what it looks at once a turn has ended by itself and its processes are
+//! gone, before its workspace is tidied (semantics §2).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::run::{Executor, Ticket};
+use crate::clock::rfc3339;
+use crate::job::{Check, CheckSpec, Masker, ReplySchema};
+use crate::process::{Exit, Household, Spec};
+use crate::run::{CheckResult, ErrorKind, Failure};
+use crate::store::QueryLimits;
+
+/// How long one check may take.
+const CHECK_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A file system tells times in steps of its own, up to this.
+const CLOCK_STEP: Duration = Duration::from_millis(20);
+
+/// How much of what a command prints is kept.
+const OUTPUT_BYTES_MAX: usize = 4096;
+
+/// How much of it is shown.
+const OUTPUT_CHARS_SHOWN: usize = 300;
+
+/// The name of the check that `output.schema` is.
+const REPLY_SCHEMA: &str = "output.schema";
+
+/// Where a run has worked, for those who look at what it has left.
+#[derive(Debug, Clone)]
+pub(super) struct Site {
+    pub(super) workdir: PathBuf,
+    pub(super) env: Vec<(String, String)>,
+    /// When its clock started.
+    pub(super) started: Timestamp,
+}
+
+impl Executor {
+    /// Looks at what the run has left and answered.
+    pub(super) async fn check(
+        &self,
+        ticket: &Ticket,
+        reply: &str,
+        denied_calls: u32,
+        site: &Site,
+        masker: &Masker,
+    ) -> Vec<CheckResult> {
+        let spec = &ticket.spec;
+        let mut results = Vec::new();
+        if let Some(schema) = &spec.reply_schema {
+            results.push(result(REPLY_SCHEMA, of_schema(schema, reply)));
+        }
+        for CheckSpec { name, what } in &spec.checks {
+            let looked = self.look_at(ticket, what, reply, denied_calls, site);
+            let found = tokio::time::timeout(CHECK_TIMEOUT, looked).await.unwrap_or_else(|_| {
+                let limit = humantime::format_duration(CHECK_TIMEOUT);
+                Err(format!("it took longer than {limit}"))
+            });
+            // A command may print what it was given in secret.
+            results.push(result(name, found.map_err(|words| masker.mask(&words).into_owned())));
+        }
+        for CheckResult { name, passed, detail } in &results {
+            tracing::info!(check = name, passed, detail, "checked");
+        }
+        results
+    }
+
+    async fn look_at(
+        &self,
+        ticket: &Ticket,
+        what: &Check,
+        reply: &str,
+        denied_calls: u32,
+        site: &Site,
+    ) -> Result<(), String> {
+        match what {
+            Check::File { path, fresh, min_bytes } => {
+                let since = fresh.then_some(site.started);
+                let (path, shown) = (site.workdir.join(path), path.clone());
+                let min_bytes = *min_bytes;
+                let look = move || of_file(&path, &shown, since, min_bytes);
+                tokio::task::spawn_blocking(look).await.unwrap_or_else(|it| Err(it.to_string()))
+            }
+            Check::Command(argv) => self.of_command(ticket, argv, site).await,
+            Check::Regex(pattern) if pattern.is_match(reply) => Ok(()),
+            Check::Regex(pattern) => Err(format!("the reply does not match `{pattern}`")),
+            Check::NotRegex(pattern) => match pattern.find(reply) {
+                None => Ok(()),
+                Some(found) => {
+                    let found = start_of(found.as_str());
+                    Err(format!("the reply matches `{pattern}`: `{found}`"))
+                }
+            },
+            Check::Sql(sql) => self.of_sql(ticket, sql.clone()).await,
+            Check::Schema(schema) => of_schema(schema, reply),
+            Check::NoneDenied if denied_calls == 0 => Ok(()),
+            Check::NoneDenied => Err(format!("{denied_calls} tool calls were denied")),
+        }
+    }
+
+    /// The command has a tree of its own, which is gone when this returns.
+    async fn of_command(
+        &self,
+        ticket: &Ticket,
+        argv: &[String],
+        site: &Site,
+    ) -> Result<(), String> {
+        let household = Household::new(self.supervisor.clone(), ticket.run_id.as_str());
+        let spec = Spec {
+            argv: argv.to_vec(),
+            cwd: site.workdir.clone(),
+            env: site.env.clone(),
+            output_bytes_max: OUTPUT_BYTES_MAX,
+        };
+        let grace = ticket.spec.limits.stop_grace;
+        let child = household.start(spec).await.map_err(|error| error.to_string())?;
+        // Shorter than the limit of the whole, so that what is too slow is still ended here.
+        let ended = child.wait_output(CHECK_TIMEOUT.saturating_sub(2 * grace)).await;
+        household.end_all(grace).await;
+        let how = match ended.exit {
+            Exit::Code(0) => return Ok(()),
+            Exit::Code(code) => format!("it exited with {code}"),
+            Exit::Signal(signal) => format!("signal {signal} ended it"),
+            Exit::TimedOut => "it did not end in time".to_owned(),
+            Exit::Unknown => "how it ended is not known".to_owned(),
+        };
+        let output = ended.output.text;
+        Err(match output.trim() {
+            "" => how,
+            words => format!("{how}: {}", start_of(words)),
+        })
+    }
+
+    async fn of_sql(&self, ticket: &Ticket, sql: String) -> Result<(), String> {
+        let store = self.store.clone();
+        let values = [
+            (":run_id", Some(ticket.run_id.to_string())),
+            (":job", Some(ticket.spec.id.to_string())),
+            (":due_at", ticket.due_at.map(rfc3339)),
+        ];
+        let read = move || {
+            let mut reader = store.reader().map_err(|error| error.to_string())?;
+            let limits = QueryLimits { rows_max: 1, time_max: CHECK_TIMEOUT };
+            let first = reader.first(&sql, &values, limits).map_err(|error| error.to_string())?;
+            match first {
+                Some(value) if is_true(&value) => Ok(()),
+                Some(value) => Err(format!("the first column is {value}")),
+                None => Err("there is no row".to_owned()),
+            }
+        };
+        tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+}
+
+/// The failure that failed checks mean; `None` if all have passed.
+pub(super) fn verdict(results: &[CheckResult]) -> Option<Failure> {
+    let failed: Vec<_> = results.iter().filter(|it| !it.passed).collect();
+    let first = failed.first()?;
+    let kind =
+        if first.name == REPLY_SCHEMA { ErrorKind::OutputInvalid } else { ErrorKind::CheckFailed };
+    let detail = first.detail.as_deref().unwrap_or_default();
+    let more = match failed.len() {
+        1 => String::new(),
+        count => format!(" (and {} more of {} checks)", count - 1, results.len()),
+    };
+    Some(Failure::new(kind, format!("{}: {detail}{more}", first.name)))
+}
+
+fn result(name: &str, found: Result<(), String>) -> CheckResult {
+    CheckResult { name: name.to_owned(), passed: found.is_ok(), detail: found.err() }
+}
+
+fn of_schema(schema: &ReplySchema, reply: &str) -> Result<(), String> {
+    schema.complaint(reply).map_or(Ok(()), Err)
+}
+
+fn of_file(
+    path: &Path,
+    shown: &Path,
+    since: Option<Timestamp>,
+    min_bytes: u64,
+) -> Result<(), String> {
+    let shown = shown.display();
+    let file = match path.metadata() {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(format!("there is no file `{shown}`"));
+        }
+        Err(error) => return Err(format!("`{shown}` cannot be looked at: {error}")),
+    };
+    if !file.is_file() {
+        return Err(format!("`{shown}` is no file"));
+    }
+    if file.len() < min_bytes {
+        let found = file.len();
+        return Err(format!("`{shown}` has {found} bytes, at least {min_bytes} are expected"));
+    }
+    let Some(since) = since else { return Ok(()) };
+    let written = file.modified().map_err(|error| format!("`{shown}` tells no time: {error}"))?;
+    let Ok(written) = Timestamp::try_from(written) else {
+        return Err(format!("`{shown}` is of a time beyond all calendars"));
+    };
+    if written + CLOCK_STEP >= since {
+        return Ok(());
+    }
+    let written = rfc3339(written);
+    Err(format!("`{shown}` is of {written}, before the run started at {}", rfc3339(since)))
+}
+
+/// As SQLite sees it: a number that is not zero.
+fn is_true(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Number(number) => number.as_f64().is_some_and(|number| number != 0.0),
+        serde_json::Value::String(text) => text.parse::<f64>().is_ok_and(|number| number != 0.0),
+        _ => false,
+    }
+}
+
+fn start_of(words: &str) -> String {
+    match words.char_indices().nth(OUTPUT_CHARS_SHOWN) {
+        Some((end, _)) => format!("{}…", &words[..end]),
+        None => words.to_owned(),
+    }
+}

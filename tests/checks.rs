@@ -1,0 +1,205 @@
+//! The host decides whether a run has succeeded, whatever its model says.
+
+#![expect(clippy::disallowed_methods, reason = "a file is made to look old from outside")]
+
+#[expect(dead_code, reason = "the other tests of the whole program use the rest")]
+mod support;
+
+use serde_json::{Value, json};
+use support::ledger::assert_sound;
+use support::scripts::{exec_job, exec_script};
+use support::{House, scripted, until};
+
+/// A job whose tool runs `command`, and these checks.
+fn house(command: &str, checks: &str) -> House {
+    let house = scripted(&exec_script(command), "");
+    house.job("j", &format!("{}\n{checks}", exec_job("")));
+    house
+}
+
+/// What becomes of it: exit code, state, kind of error, and each check with whether it passed.
+fn ends(house: &House) -> (Option<i32>, Value) {
+    let (code, run) = house.run("j");
+    let checks: Vec<_> = run["checks"].as_array().unwrap().iter().collect();
+    let passed: Vec<_> = checks.iter().map(|it| json!([it["name"], it["passed"]])).collect();
+    (code, json!([run["state"], run["error"]["kind"], passed]))
+}
+
+fn detail(house: &House) -> String {
+    let detail = house.value("SELECT detail FROM v1_checks WHERE passed = 0");
+    detail.as_str().unwrap_or_else(|| panic!("nothing has failed")).to_owned()
+}
+
+#[test]
+fn what_it_says_is_not_what_counts() {
+    let missing = "[[check]]\nname = \"report\"\nfile = \"out/report.md\"\nmin_bytes = 6\n";
+    let failed = json!(["failed", "check_failed", [["report", false]]]);
+    let red = house("echo the report is written", missing);
+    assert_eq!(ends(&red), (Some(1), failed.clone()));
+    assert_eq!(detail(&red), "there is no file `out/report.md`");
+    let run = red.rows("SELECT reply, partial_text, error_message, cleanup_outcome FROM v1_runs");
+    let words = "report: there is no file `out/report.md`";
+    assert_eq!(run, [json!([null, "the report is written\n", words, "clean"])]);
+
+    let small = house("mkdir out && echo hi > out/report.md; echo done", missing);
+    assert_eq!(ends(&small), (Some(1), failed));
+    assert_eq!(detail(&small), "`out/report.md` has 3 bytes, at least 6 are expected");
+
+    let green = house("mkdir out && echo report > out/report.md; echo done", missing);
+    assert_eq!(ends(&green), (Some(0), json!(["succeeded", null, [["report", true]]])));
+    assert_sound(&green);
+}
+
+#[test]
+fn a_file_of_yesterday_is_no_report_of_today() {
+    for (more, state) in [("", "failed"), ("fresh = false\n", "succeeded")] {
+        let house = scripted(&exec_script("cat data/old.txt"), "");
+        std::fs::create_dir(house.path("data")).unwrap();
+        house.write("data/old.txt", "old");
+        let old = std::time::SystemTime::now() - std::time::Duration::from_hours(24);
+        std::fs::File::options()
+            .write(true)
+            .open(house.path("data/old.txt"))
+            .unwrap()
+            .set_modified(old)
+            .unwrap();
+        let job = exec_job("").replace("[agent]", "[agent]\nworkdir = \"..\"");
+        house.job("j", &format!("{job}\n[[check]]\nfile = \"data/old.txt\"\n{more}"));
+        let (_, run) = house.run("j");
+        assert_eq!(run["state"], state, "{run:#}");
+        assert_eq!(run["checks"][0]["name"], "file data/old.txt");
+    }
+}
+
+#[test]
+fn replies_are_matched_commands_run_and_the_history_is_asked() {
+    let checks = r#"
+[[check]]
+name = "says total"
+regex = "(?i)total: \\d+"
+[[check]]
+name = "is no excuse"
+not_regex = "(?i)i cannot"
+[[check]]
+name = "leaves a sum"
+command = ["sh", "-c", "test -s sum.txt && test \"$LANG\" = C.UTF-8"]
+[[check]]
+name = "is the only one"
+sql = "SELECT count(*) = 1 FROM v1_runs WHERE run_id = :run_id AND job = :job"
+[[check]]
+name = "asks for nothing else"
+tools = "none_denied"
+"#;
+    let names =
+        ["says total", "is no excuse", "leaves a sum", "is the only one", "asks for nothing else"];
+    let all = |passed: bool| names.map(|name| json!([name, passed]));
+    let good = house("echo 5 > sum.txt; echo Total: 5", checks);
+    assert_eq!(ends(&good), (Some(0), json!(["succeeded", null, all(true)])));
+
+    let bad = house("echo I cannot find the files", checks);
+    let (code, run) = bad.run("j");
+    assert_eq!((code, &run["error"]["kind"]), (Some(1), &json!("check_failed")));
+    let failed = "SELECT name, detail FROM v1_checks WHERE passed = 0 ORDER BY n";
+    assert_eq!(
+        bad.rows(failed),
+        [
+            json!(["says total", "the reply does not match `(?i)total: \\d+`"]),
+            json!(["is no excuse", "the reply matches `(?i)i cannot`: `I cannot`"]),
+            json!(["leaves a sum", "it exited with 1"]),
+        ]
+    );
+    let message = run["error"]["message"].as_str().unwrap();
+    assert!(message.ends_with("(and 2 more of 5 checks)"), "{message}");
+    let shown = bad.say(&["show", run["run_id"].as_str().unwrap()]).stdout;
+    assert!(shown.contains("  check     is the only one passed"), "{shown}");
+    assert!(shown.contains("  check     leaves a sum failed: it exited with 1"), "{shown}");
+}
+
+#[test]
+fn a_reply_has_the_shape_that_was_asked_for() {
+    let schema = r#"{"type": "object", "required": ["total"],
+                     "properties": {"total": {"type": "integer"}}}"#;
+    for (reply, state, kind) in [
+        ("{\"total\": 5}", "succeeded", Value::Null),
+        ("{\"total\": \"five\"}", "failed", json!("output_invalid")),
+        ("{}", "failed", json!("output_invalid")),
+        ("about five", "failed", json!("output_invalid")),
+    ] {
+        let house = scripted(&exec_script(&format!("echo '{reply}'")), "");
+        house.write("jobs/report.schema.json", schema);
+        house.job("j", &format!("{}\n[output]\nschema = \"report.schema.json\"\n", exec_job("")));
+        let (_, run) = house.run("j");
+        assert_eq!((&run["state"], &run["error"]["kind"]), (&json!(state), &kind), "{run:#}");
+        let message = run["error"]["message"].as_str().unwrap_or("output.schema: ");
+        assert!(message.starts_with("output.schema: "), "{message}");
+    }
+}
+
+#[test]
+fn what_a_check_leaves_is_ended_and_a_query_cannot_write() {
+    let checks = r#"
+[[check]]
+name = "leaves something"
+command = ["sh", "-c", "setsid sleep 60 & echo begun"]
+[[check]]
+name = "writes"
+sql = "DELETE FROM runs"
+[[check]]
+name = "has no program"
+command = ["no-such-program"]
+"#;
+    let house = house("echo fine", checks);
+    let passed = json!([["leaves something", true], ["writes", false], ["has no program", false]]);
+    assert_eq!(ends(&house), (Some(1), json!(["failed", "check_failed", passed])));
+    house.assert_nothing_is_left();
+    assert_eq!(house.value("SELECT count(*) FROM v1_runs"), 1);
+    let details = house.rows("SELECT detail FROM v1_checks WHERE passed = 0 ORDER BY n");
+    assert_eq!(details[0], json!(["only reading is allowed here"]));
+    assert!(details[1][0].as_str().unwrap().contains("no such command"), "{details:?}");
+}
+
+#[test]
+fn a_run_that_did_not_end_by_itself_is_not_looked_at() {
+    let house = house("sleep 60", "[[check]]\nfile = \"x\"\n");
+    house.job("j", &format!("{}\n[[check]]\nfile = \"x\"\n", exec_job("timeout = \"1s\"")));
+    assert_eq!(ends(&house), (Some(124), json!(["timed_out", "deadline", []])));
+}
+
+#[test]
+fn nobody_takes_a_run_for_a_success_that_nobody_has_checked() {
+    let house = house("echo fine", "[[check]]\ncommand = [\"sleep\", \"50\"]\n");
+    let serve = house.serve();
+    house.detach("j");
+    until("the check runs", || house.living("sleep 50") == 1);
+    serve.kill();
+    assert_eq!(house.serve().stop().code, Some(0));
+    assert_eq!(
+        house.rows("SELECT state, error_kind, error_message, reply, partial_text FROM v1_runs"),
+        [json!(["failed", "check_failed", "nobody was left to check its success", null, "fine\n"])]
+    );
+    house.assert_nothing_is_left();
+    assert_sound(&house);
+}
+
+#[test]
+fn wrong_checks_are_refused_with_their_place() {
+    for (check, words) in [
+        (
+            "name = \"x\"\n",
+            "a check has one of file, command, regex, not_regex, sql, schema, tools: here none",
+        ),
+        ("file = \"x\"\nregex = \"y\"\n", "here file, regex"),
+        ("regex = \"(\"\n", "no regular expression"),
+        ("regex = \"x\"\nmin_bytes = 3\n", "`min_bytes` belongs to a check of a `file`"),
+        ("file = \"\"\n", "`file` is empty"),
+        ("command = []\n", "`command` names no program"),
+        ("schema = \"none.json\"\n", "No such file"),
+        ("tools = \"all\"\n", "none_denied"),
+        ("fil = \"x\"\n", "did you mean `file`"),
+    ] {
+        let house = house("echo fine", &format!("[[check]]\n{check}"));
+        let said = house.say(&["validate"]);
+        assert_eq!(said.code, Some(2), "{check}: {said:?}");
+        assert!(said.stderr.contains(words) || said.stdout.contains(words), "{check}: {said:?}");
+    }
+}
