@@ -186,22 +186,20 @@ timeout = \"20s\"
     let mut serve = Serve::start(house.path());
     std::thread::sleep(Duration::from_secs(1));
     let before = serve.rss_mb();
-    let open = "SELECT count(*) FROM v1_attempts WHERE state = 'running'";
-    let give_up = now_ms() + 60_000.0;
-    while query(house.path(), open) != [f64::from(RUNS)] {
-        assert!(now_ms() < give_up, "not all of them have begun");
-        std::thread::sleep(Duration::from_millis(300));
-    }
+    until_counted(house.path(), "SELECT count(*) FROM v1_attempts WHERE state = 'running'", RUNS);
     std::thread::sleep(Duration::from_secs(2));
     println!("memory with 500 open streams: {:.1} MB (before: {before:.1} MB)", serve.rss_mb());
     serve.stop();
 }
 
 fn until_ended(house: &Path, runs: u32) {
-    let ended = "SELECT count(*) FROM v1_runs WHERE finished_at IS NOT NULL";
+    until_counted(house, "SELECT count(*) FROM v1_runs WHERE finished_at IS NOT NULL", runs);
+}
+
+fn until_counted(house: &Path, sql: &str, count: u32) {
     let give_up = now_ms() + 120_000.0;
-    while query(house, ended) != [f64::from(runs)] {
-        assert!(now_ms() < give_up, "not all of them have ended");
+    while query(house, sql) != [f64::from(count)] {
+        assert!(now_ms() < give_up, "it never came to {count}: {sql}");
         std::thread::sleep(Duration::from_millis(300));
     }
 }

@@ -159,6 +159,14 @@ command = ["no-such-program"]
 }
 
 #[test]
+fn the_grace_of_a_job_takes_no_time_from_its_checks() {
+    let house = scripted(&exec_script("echo fine"), "");
+    let check = "[[check]]\nname = \"sleeps\"\ncommand = [\"sleep\", \"0.3\"]\n";
+    house.job("j", &format!("{}\n{check}", exec_job("stop_grace = \"1m\"")));
+    assert_eq!(ends(&house), (Some(0), json!(["succeeded", null, [["sleeps", true]]])));
+}
+
+#[test]
 fn a_run_that_did_not_end_by_itself_is_not_looked_at() {
     let house = house("sleep 60", "[[check]]\nfile = \"x\"\n");
     house.job("j", &format!("{}\n[[check]]\nfile = \"x\"\n", exec_job("timeout = \"1s\"")));

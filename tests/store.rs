@@ -427,6 +427,17 @@ async fn a_slot_that_waits_is_decided_for_good_once() {
     for (slot, waits) in [(slot(SlotDecision::Buffered), Waits::ForRun), (held, Waits::ForModel)] {
         starts_once(slot, waits).await;
     }
+    // Behind a clock that was set back nobody waits yet, and it is due again; what has been decided
+    // for good stays.
+    let held = PlannedSlot { reason: Some(Reason::ModelUnreachable), ..slot(SlotDecision::Held) };
+    let skipped = PlannedSlot { decision: SlotDecision::Skipped, ..held.clone() };
+    for (slot, stays) in [(held, 0), (skipped, 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path()).await;
+        write(&store, record(vec![slot]), None).await;
+        let ahead = store.rewind(at("2026-11-30T08:00:00Z")).await.unwrap();
+        assert_eq!(ahead[&job()].1.len(), stays);
+    }
     // What a pause holds waits for nothing.
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path()).await;

@@ -58,8 +58,8 @@ pub enum TranscriptError {
 }
 
 /// A transcript open for appending. What the disk does not take is kept and written with what comes
-/// later: no answer is lost over its record. It remembers the calls that have no result yet, so that every
-/// call gets exactly one, real or synthetic (semantics §6).
+/// later: no answer is lost over its record. It remembers the calls that have no result yet, so
+/// that every call gets exactly one, real or synthetic (semantics §6).
 #[derive(Debug)]
 pub struct Transcript {
     path: PathBuf,

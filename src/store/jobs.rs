@@ -367,14 +367,16 @@ fn rewind_job(db: &Connection, job: &str, now: Timestamp) -> rusqlite::Result<De
     let first: Option<String> = db
         .prepare_cached(
             "SELECT min(due_at) FROM slots
-             WHERE job = ?1 AND due_until > ?2 AND (decision = 'missed' OR reason = 'model_unreachable')",
+             WHERE job = ?1 AND due_until > ?2
+               AND (decision = 'missed' OR (decision = 'held' AND reason = 'model_unreachable'))",
         )?
         .query_row([job, &at], |row| row.get(0))?;
     let first = first.as_deref().map(instant::parse).transpose()?;
     let decided_until = first.map_or(now, |it| now.min(it - SignedDuration::from_millis(1)));
     db.prepare_cached(
         "DELETE FROM slots
-         WHERE job = ?1 AND due_until > ?2 AND (decision = 'missed' OR reason = 'model_unreachable')",
+         WHERE job = ?1 AND due_until > ?2
+           AND (decision = 'missed' OR (decision = 'held' AND reason = 'model_unreachable'))",
     )?
     .execute([job, &at])?;
     db.prepare_cached("UPDATE jobs SET decided_until = ?2 WHERE job = ?1")?
