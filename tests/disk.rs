@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::ledger::{assert_all_ended, assert_no_gap, assert_once, assert_sound};
 use support::scripts::{EVERY_SECOND, FINE, PLAIN, by_hand};
-use support::stub::{Act, Stub, call, event, finish, head, reply, text};
+use support::stub::{Act, Stub, call, event, finish, head, refusal, reply, text};
 use support::{House, Running, asking, scripted, until};
 
 /// How late a limit may be on a loaded machine; what was waited for takes longer by far.
@@ -315,10 +315,13 @@ fn chatter(calls: usize) -> Vec<Act> {
     vec![Act::Say(head() + &calls + &finish("tool_calls"))]
 }
 
-/// A house with a job `chats` that makes so many calls once it is told to, and then ends.
-fn chatty(calls: usize, more: &str) -> (House, Stub, std::sync::mpsc::Sender<()>) {
+/// A house with a job `chats` that makes so many calls once it is told to, and then ends. Whoever
+/// asks to `fail` is refused once that is told, too.
+fn chatty(calls: usize, more: &str) -> (House, Stub, [std::sync::mpsc::Sender<()>; 2]) {
     let (go, told) = channel();
-    let told: Mutex<Receiver<()>> = Mutex::new(told);
+    let (fail, failing) = channel();
+    let (told, failing): (Mutex<Receiver<()>>, Mutex<Receiver<()>>) =
+        (Mutex::new(told), Mutex::new(failing));
     let stub = Stub::answering(move |request| {
         let messages = request["messages"].as_array().unwrap();
         match (messages[1]["content"].as_str(), messages.len()) {
@@ -326,18 +329,21 @@ fn chatty(calls: usize, more: &str) -> (House, Stub, std::sync::mpsc::Sender<()>
                 let _ = told.lock().unwrap().recv_timeout(support::LONG);
                 chatter(calls)
             }
-            (Some("stall"), _) => vec![Act::Hold],
+            (Some("fail"), _) => {
+                let _ = failing.lock().unwrap().recv_timeout(support::LONG);
+                vec![Act::Say(refusal("503 Service Unavailable", &json!({"error": "no"})))]
+            }
             _ => vec![Act::Say(reply("fine"))],
         }
     });
     let house = on_a_bad_disk(asking(&stub, "", more));
     house.job("chats", &by_hand("chat", "", ""));
-    (house, stub, go)
+    (house, stub, [go, fail])
 }
 
 #[test]
 fn whoever_asks_while_the_disk_is_full_is_told_so_and_no_call_is_lost() {
-    let (house, stub, go) = chatty(600, "");
+    let (house, stub, [go, _]) = chatty(600, "");
     let serve = house.serve();
     let chats = house.detach("chats");
     until("the model is asked", || stub.requests().len() == 1);
@@ -358,35 +364,36 @@ fn whoever_asks_while_the_disk_is_full_is_told_so_and_no_call_is_lost() {
 
 #[test]
 fn a_full_queue_of_the_ledger_stops_no_limit() {
-    let slow = "[models.providers.slow]\napi = \"openai\"\ntimeout = \"2s\"\nbase_url = ";
-    let (house, stub, go) = chatty(6000, "");
-    let config = std::fs::read_to_string(house.path("config.toml")).unwrap();
-    house.write("config.toml", &format!("{config}{slow}\"{}\"\n[lanes]\nnarrow = 1\n", stub.url()));
-    let models = "[agent]\nmodel = \"slow/m\"\nfallbacks = [\"local/m\"]";
-    let job = PLAIN.replace("[agent]", models).replace("go", "stall");
-    house.job("stalls", &format!("lane = \"narrow\"\n{job}[limits]\ntimeout = \"6s\"\n"));
+    const LIMIT: Duration = Duration::from_secs(12);
+    let (house, stub, [go, fail]) = chatty(4500, "[lanes]\nnarrow = 1\n");
+    let job = PLAIN.replace("go", "fail");
+    let limit = format!("timeout = \"{}s\"", LIMIT.as_secs());
+    house.job("fails", &format!("lane = \"narrow\"\n{job}[limits]\n{limit}\n"));
     let serve = house.serve();
     let chats = house.detach("chats");
-    let stalls = house.detach("stalls");
+    let fails = house.detach("fails");
     until("both are asked", || stub.requests().len() == 2);
     let begun = Instant::now();
     let lock = house.writable();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     go.send(()).unwrap();
+    // All calls are made: what is to be recorded of the other one finds no room.
+    until("the queue is full", || stub.requests().len() == 3);
+    fail.send(()).unwrap();
     until("its lane is free", || {
         let status = house.say(&["status", "--json"]).json();
         let lanes = status["running"]["lanes"].as_array().unwrap().clone();
         lanes.iter().any(|lane| lane["lane"] == "narrow" && lane["held"] == 0)
     });
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(6) + 2 * SOON, "{took:?}");
+    assert!(took < LIMIT + 2 * SOON, "{took:?}");
     drop(lock);
-    let run = house.ended(&stalls);
+    let run = house.ended(&fails);
     assert_eq!((&run["state"], &run["error"]["kind"]), (&json!("timed_out"), &json!("deadline")));
     // What it took is what it took, whenever the ledger heard of it.
     let took = run["duration_ms"].as_u64().unwrap();
-    assert!((6000..8000).contains(&took), "{took}");
+    assert!((12_000..14_000).contains(&took), "{took}");
     assert_eq!(house.ended(&chats)["state"], "succeeded");
-    assert_eq!(house.value("SELECT count(*) FROM v1_tool_calls"), 6000);
+    assert_eq!(house.value("SELECT count(*) FROM v1_tool_calls"), 4500);
     assert_eq!(serve.stop().code, Some(0));
 }
