@@ -183,7 +183,7 @@ async fn ask(provider: &dyn Provider, request: &Request) -> Seen {
                 Ok(StreamEvent::Reasoning(piece)) => seen.reasoning.push_str(&piece),
                 Ok(StreamEvent::Done(completion)) => seen.end = Some(Ok(*completion)),
                 Ok(StreamEvent::Opened) => panic!("a stream is opened once"),
-                Ok(StreamEvent::KeepAlive | StreamEvent::ToolFragment) => {}
+                Ok(StreamEvent::KeepAlive | StreamEvent::ToolFragment | StreamEvent::Usage(_)) => {}
                 Err(fault) => seen.end = Some(Err(fault)),
             }
         }

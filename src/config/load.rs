@@ -15,7 +15,8 @@ use super::{AgentDefaults, AgentTimeout, Config, Scheduler};
 use crate::job::source::Source;
 use crate::job::tree::{self, Node};
 use crate::job::{
-    Defaults, FILE_BYTES_MAX, ModelRef, Problem, keys, read_bytes, sort_problems, with_sources,
+    Ceilings, Defaults, FILE_BYTES_MAX, ModelRef, Problem, TOOLS, Usd, keys, read_bytes,
+    sort_problems, with_sources,
 };
 use crate::schedule::{Zone, ZoneChoice, Zones};
 
@@ -105,6 +106,7 @@ fn read(
     let diagnostics = diagnostics(root, problems);
     warn_of_long_windows(root, directory.providers.keys(), diagnostics, problems);
     let defaults = root.get("defaults").cloned().map(Defaults::new).unwrap_or_default();
+    let ceilings = ceilings(root, problems);
     let jobs_dir = root.path("jobs_dir").unwrap_or_else(|| root.source.folder().join("jobs"));
     let config = Config {
         files,
@@ -119,6 +121,8 @@ fn read(
         agent,
         session_lock_timeout: session_lock_timeout(root, &sources.environment, problems),
         diagnostics,
+        ceilings,
+        max_usd_per_day: root.float("budget.max_usd_per_day").map(Usd::from_dollars),
         directory,
         defaults,
         environment: sources.environment.clone(),
@@ -127,6 +131,19 @@ fn read(
     let of_defaults = config.with_surroundings(|around| config.defaults.problems(around));
     problems.extend(of_defaults);
     Some(config)
+}
+
+fn ceilings(root: &Node, problems: &mut Vec<Problem>) -> Ceilings {
+    let key = "ceilings.tools";
+    for (tool, place) in root.texts(key).unwrap_or_default() {
+        if !TOOLS.contains(&tool) {
+            let help = keys::did_you_mean(tool, TOOLS.iter().copied())
+                .unwrap_or_else(|| format!("there are {}", TOOLS.join(", ")));
+            let problem = place.error(key, format!("there is no tool `{tool}`"));
+            problems.push(problem.with_help(help));
+        }
+    }
+    Ceilings::read(root)
 }
 
 fn zones(root: &Node, problems: &mut Vec<Problem>) -> Option<Zones> {

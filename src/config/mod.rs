@@ -19,7 +19,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::job::{
-    Defaults, Environment, JobId, ModelRef, Problem, ScheduleSpec, Surroundings, Unresolved,
+    Ceilings, Defaults, Environment, JobId, ModelRef, Problem, ScheduleSpec, Surroundings,
+    Unresolved, Usd,
 };
 use crate::schedule::{DateRange, Schedule, Zone, Zones};
 use providers::{Directory, JobModels};
@@ -56,6 +57,10 @@ pub struct Config {
     pub session_lock_timeout: Duration,
     /// The look-out for stuck sessions.
     pub diagnostics: Diagnostics,
+    /// What no job may exceed.
+    pub ceilings: Ceilings,
+    /// What all jobs together may cost in a day of this zone.
+    pub max_usd_per_day: Option<Usd>,
     /// Where secrets are looked up.
     pub environment: Environment,
     calendar_files: Vec<PathBuf>,
@@ -170,12 +175,19 @@ impl Config {
         self.with_surroundings(|around| crate::job::stored_schedule(id, definition, around))
     }
 
-    /// The limit of a job's run that writes none: min(60m, A when configured).
+    /// The limit of a job's run that writes none: min(60m, A when configured), and never above
+    /// `[ceilings] timeout`.
     pub fn run_ceiling(&self) -> Duration {
-        match self.agent.timeout {
+        let usual = match self.agent.timeout {
             AgentTimeout::Configured(limit) => limit.min(RUN_CEILING),
             AgentTimeout::Default48h | AgentTimeout::Unlimited => RUN_CEILING,
-        }
+        };
+        self.ceilings.timeout.map_or(usual, |ceiling| usual.min(ceiling))
+    }
+
+    /// What a model costs; `None` is unknown.
+    pub fn price_of(&self, model: &ModelRef) -> Option<Price> {
+        self.directory.price_of(model)
     }
 
     /// Lends what a job's words refer to.
@@ -190,6 +202,8 @@ impl Config {
             calendars: &self.calendars,
             defaults: &self.defaults,
             run_ceiling: self.run_ceiling(),
+            ceilings: &self.ceilings,
+            max_usd_per_day: self.max_usd_per_day,
         })
     }
 }

@@ -81,7 +81,13 @@ pub struct Price {
 impl Price {
     /// What `usage` costs in USD; `None` while the provider has not said how much it was.
     pub fn of(self, usage: Usage) -> Option<f64> {
-        let (input, output) = (usage.input_tokens?, usage.output_tokens?);
+        (usage.input_tokens.is_some() && usage.output_tokens.is_some())
+            .then(|| self.of_known(usage))
+    }
+
+    /// What is known of `usage` costs that in USD.
+    pub fn of_known(self, usage: Usage) -> f64 {
+        let (input, output) = (usage.input_tokens.unwrap_or(0), usage.output_tokens.unwrap_or(0));
         let (read, written) =
             (usage.cache_read_tokens.unwrap_or(0), usage.cache_write_tokens.unwrap_or(0));
         let part = |tokens: u64, per_million: f64| {
@@ -90,12 +96,23 @@ impl Price {
             tokens * per_million / 1e6
         };
         // Cached tokens are among the input tokens and have a price of their own.
-        Some(
-            part(input.saturating_sub(read).saturating_sub(written), self.input)
-                + part(output, self.output)
-                + part(read, self.cache_read)
-                + part(written, self.cache_write),
-        )
+        part(input.saturating_sub(read).saturating_sub(written), self.input)
+            + part(output, self.output)
+            + part(read, self.cache_read)
+            + part(written, self.cache_write)
+    }
+
+    /// The least that so many input tokens can cost in USD, however many of them a cache has.
+    pub fn least_of_input(self, tokens: u64) -> f64 {
+        let cheapest = self.input.min(self.cache_read).min(self.cache_write);
+        let input_tokens = Some(tokens);
+        Self { input: cheapest, ..Self::default() }
+            .of_known(Usage { input_tokens, ..Usage::default() })
+    }
+
+    /// Whether nothing of it costs anything.
+    pub fn is_free(self) -> bool {
+        self == Self::default()
     }
 }
 
@@ -271,6 +288,11 @@ fn price(node: &Node) -> Price {
 }
 
 impl Directory {
+    /// What a model costs; `None` is unknown.
+    pub(super) fn price_of(&self, model: &ModelRef) -> Option<Price> {
+        self.providers.get(&model.provider)?.models.get(&model.model)?.price
+    }
+
     /// What the text at `place` stands for; a problem, unless what it names has been reported.
     pub(super) fn resolve_at(
         &self,
@@ -369,6 +391,10 @@ impl Models for JobModels<'_> {
 
     fn resolve(&self, text: &str) -> Result<ModelRef, Unresolved> {
         self.directory.resolve(text)
+    }
+
+    fn has_price(&self, model: &ModelRef) -> bool {
+        self.directory.price_of(model).is_some()
     }
 
     fn needs(&self, model: &ModelRef) -> ModelNeeds {

@@ -32,8 +32,8 @@ pub(crate) static CONFIG: &[Key] = &[
     key("harnesses", Map(&Any), "", Later, "Other programs that drive a turn."),
     key("hooks", Tables(HOOKS), "", Later, "Commands that look in or step in."),
     key("defaults", Table(JOB), "", Now, "Job tables that every job starts from."),
-    key("ceilings", Table(CEILINGS), "", Later, "What no job may exceed."),
-    key("budget", Table(BUDGET), "", Later, "What all jobs may cost."),
+    key("ceilings", Table(CEILINGS), "", Now, "What no job may exceed."),
+    key("budget", Table(BUDGET), "", Now, "What all jobs may cost."),
     key("heartbeat", Table(HEARTBEAT), "", Later, "A ping of `serve` itself."),
     key("retention", Table(RETENTION), "", Later, "How much history is kept."),
 ];
@@ -189,14 +189,15 @@ static HOOKS: &[Key] = &[
 ];
 
 static CEILINGS: &[Key] = &[
-    key("max_usd", Amount, "", Later, "The cost of a run."),
-    key("max_tokens", Integer(1, COUNT_MAX), "", Later, "The tokens of a run."),
-    key("timeout", TIME, "", Later, "The time of a run."),
-    key("tools", Texts, "", Later, "The tools on offer."),
-    key("exec_allow", Texts, "", Later, "The commands of `exec`."),
+    key("max_usd", Amount, "", Now, "The cost of a run in USD."),
+    key("max_tokens", Integer(1, COUNT_MAX), "", Now, "The tokens of a run."),
+    key("timeout", TIME, "", Now, "The time of a run."),
+    key("tools", Texts, "", Now, "The tools on offer."),
+    key("exec_allow", Texts, "", Now, "The commands of `exec`."),
 ];
 
-static BUDGET: &[Key] = &[key("max_usd_per_day", Amount, "", Later, "All jobs together.")];
+static BUDGET: &[Key] =
+    &[key("max_usd_per_day", Amount, "", Now, "The cost of a day, all jobs together, in USD.")];
 
 static HEARTBEAT: &[Key] = &[
     key("url", Text, "", Later, "Where to ping."),

@@ -11,7 +11,6 @@ use super::watchdog::{RunLimits, Watchdog};
 use crate::clock::to_millis;
 use crate::config::AgentTimeout;
 use crate::job::RunTimeout;
-use crate::provider::Usage;
 use crate::run::Outcome;
 use crate::store::{AttemptEnd, AttemptStart};
 use crate::turn::Turn;
@@ -49,7 +48,7 @@ impl Executor {
         // The queue of the ledger may be full: that stops no limit.
         watchdog.guard(self.store.start_attempt(&ticket.run_id, attempt, now)).await??;
         holdings.attempt =
-            Some(Attempt { n, started: self.clock.monotonic(), price: resolved.price });
+            Some(Attempt { n, started: self.clock.monotonic(), price: resolved.model.price });
         if let Some(turn) = &mut holdings.turn {
             turn.begin_attempt();
         }
@@ -70,14 +69,13 @@ impl Executor {
     ) -> Option<AttemptEnd> {
         let attempt = holdings.attempt.take()?;
         let spent = holdings.turn.as_ref().map(Turn::spent).unwrap_or_default();
-        let is_free = spent.was_refused && spent.usage == Usage::default();
         Some(AttemptEnd {
             n: attempt.n,
             state: outcome.state(),
             error_kind: outcome.failure().map(|failure| failure.kind),
             duration: self.clock.monotonic() - attempt.started,
             usage: spent.usage,
-            usd: attempt.price.and_then(|it| if is_free { Some(0.0) } else { it.of(spent.usage) }),
+            usd: spent.usd(attempt.price),
         })
     }
 

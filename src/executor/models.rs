@@ -8,7 +8,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::config::{Api, ApiKey, Config, Price, ProviderConfig};
+use crate::config::{Api, ApiKey, Config, ProviderConfig};
 use crate::job::{Environment, FILE_BYTES_MAX, ModelRef, SecretError, read_text};
 use crate::plan::Server;
 use crate::provider::{
@@ -69,7 +69,6 @@ pub(super) struct Resolved {
     pub(super) timeout: Option<Duration>,
     pub(super) first_token_timeout: Option<Duration>,
     pub(super) locality: Locality,
-    pub(super) price: Option<Price>,
 }
 
 impl Models {
@@ -115,12 +114,12 @@ impl Models {
                 max_output_tokens: of_model
                     .and_then(|model| u32::try_from(model.max_output_tokens?).ok()),
                 context_window: of_model.and_then(|model| model.context_window),
+                price: of_model.and_then(|model| model.price),
                 provider: self.provider(&wanted.provider, config, key)?,
             },
             timeout: config.timeout,
             first_token_timeout: config.first_token_timeout,
             locality: Locality::of(config.api.base_url(), &wanted.provider, &wanted.model),
-            price: of_model.and_then(|model| model.price),
         })
     }
 

@@ -66,8 +66,11 @@ impl Executor {
         )
         .await
         .map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()).retryable())?;
-        let bounds =
-            Bounds { max_turns: spec.limits.max_turns, max_tokens: spec.limits.max_tokens };
+        let bounds = Bounds {
+            max_turns: spec.limits.max_turns,
+            max_tokens: spec.limits.max_tokens,
+            max_usd: spec.limits.max_usd,
+        };
         let turn = Turn::begin(
             system_prompt(spec.id.as_str(), has_tools),
             prompt,

@@ -97,8 +97,6 @@ fn turn_failure(end: &TurnEnd) -> Failure {
         TurnEnd::TurnLimit(_) => {
             Failure::new(ErrorKind::TurnLimit, words).by_limit(Limit::Turns, None)
         }
-        TurnEnd::Tokens { .. } => {
-            Failure::new(ErrorKind::Budget, words).by_limit(Limit::Budget, None)
-        }
+        TurnEnd::Budget(_) => Failure::new(ErrorKind::Budget, words).by_limit(Limit::Budget, None),
     }
 }

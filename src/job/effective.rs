@@ -24,6 +24,12 @@ pub(super) fn definition(node: &Node, read: &Read) -> Value {
         let excluded = spec.schedule.excluded().map(|range| range.to_string());
         put("schedule", "exclude", excluded.collect());
     }
+    // A ceiling bounds what nobody wrote.
+    put("limits", "max_tokens", read.limits.max_tokens.into());
+    if let Some(usd) = read.limits.max_usd {
+        put("limits", "max_usd", usd.dollars().into());
+    }
+    put("agent", "tools", read.agent.tools.clone().into());
     put("agent", "model", read.agent.model.to_string().into());
     put("agent", "fallbacks", read.agent.fallbacks.iter().map(ToString::to_string).collect());
     if let Prompt::File(path) = &read.agent.prompt {

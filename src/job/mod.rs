@@ -8,12 +8,14 @@
 //! tell (names that must resolve, keys that exclude each other) is read in `parse.rs` and
 //! `read_*.rs`. The configuration is checked with the same tools.
 
+mod ceilings;
 mod duration;
 mod effective;
 mod file;
 mod id;
 pub(crate) mod keys;
 mod mask;
+mod money;
 mod parse;
 mod problem;
 mod prompt;
@@ -30,17 +32,20 @@ mod spec;
 pub(crate) mod table;
 pub(crate) mod tree;
 
+pub use ceilings::Ceilings;
 pub use effective::digest;
 pub use file::{FILE_BYTES_MAX, read_bytes, read_text};
 pub use id::JobId;
 pub use keys::nearest;
 pub use mask::{Masker, SECRET_CHARS_MIN, StreamMasker};
+pub use money::Usd;
 pub(crate) use parse::with_sources;
 pub use parse::{
     Defaults, ModelNeeds, Models, Parsed, Surroundings, Unresolved, parse, stored_schedule,
 };
 pub use problem::{Problem, Severity, sort_problems};
 pub use prompt::PROMPT_VARIABLES;
+pub(crate) use read_agent::TOOLS;
 pub use read_checks::{Check, CheckSpec, ReplySchema};
 #[cfg(test)]
 pub(crate) use read_retry::PERMANENT as PERMANENT_KINDS;

@@ -5,9 +5,11 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
 
+use super::ceilings::{self, Ceilings};
 use super::effective;
 use super::id::JobId;
 use super::keys;
+use super::money::Usd;
 use super::problem::{Problem, sort_problems};
 use super::read_agent;
 use super::read_checks;
@@ -41,6 +43,10 @@ pub struct Surroundings<'a> {
     pub defaults: &'a Defaults,
     /// The limit of a run that writes none (semantics §2).
     pub run_ceiling: Duration,
+    /// What no job may exceed.
+    pub ceilings: &'a Ceilings,
+    /// What all jobs together may cost in a day.
+    pub max_usd_per_day: Option<Usd>,
 }
 
 /// The models that a job can name.
@@ -53,6 +59,9 @@ pub trait Models: Sync {
 
     /// What `provider/model` or an alias stands for.
     fn resolve(&self, text: &str) -> Result<ModelRef, Unresolved>;
+
+    /// Whether it is known what this model costs.
+    fn has_price(&self, model: &ModelRef) -> bool;
 
     /// What a run on this model needs of its provider.
     fn needs(&self, model: &ModelRef) -> ModelNeeds;
@@ -226,7 +235,8 @@ pub(super) struct Reader<'a> {
 impl Reader<'_> {
     fn everything(&mut self) -> Option<Read> {
         self.lane();
-        let limits = limits(self.node);
+        let mut limits = limits(self.node);
+        ceilings::bound_limits(self, &mut limits);
         let schedule = read_schedule::schedule(self);
         let agent = read_agent::agent(self, &limits);
         let env = self.env();
@@ -374,5 +384,7 @@ fn limits(node: &Node) -> Limits {
         tool_timeout: node.duration("limits.tool_timeout").unwrap_or(usual.tool_timeout),
         max_turns: node.integer("limits.max_turns").unwrap_or(usual.max_turns),
         max_tokens: node.integer("limits.max_tokens").unwrap_or(usual.max_tokens),
+        max_usd: node.float("limits.max_usd").map(Usd::from_dollars),
+        max_usd_per_day: node.float("limits.max_usd_per_day").map(Usd::from_dollars),
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::ceilings::{Only, refusal_of_pattern, refusal_of_tool, usual_tools};
 use super::file::read_text;
 use super::keys::did_you_mean;
 use super::parse::{Part, Reader};
@@ -26,6 +27,7 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
     let prompt = prompt(reader);
     let model = model(reader, limits);
     let fallbacks = fallbacks(reader, model.as_ref(), limits);
+    prices(reader, model.iter().chain(&fallbacks), limits);
     let tools = tools(reader);
     let exec_allow = exec_allow(reader, &tools);
     let workdir = workdir(reader);
@@ -194,13 +196,44 @@ fn model_needs(reader: &mut Reader<'_>, model: &ModelRef, key: &str, limits: &Li
     }
 }
 
+/// What costs an unknown amount cannot be bounded.
+fn prices<'a>(
+    reader: &mut Reader<'_>,
+    models: impl Iterator<Item = &'a ModelRef>,
+    limits: &Limits,
+) {
+    if reader.part == Part::Defaults {
+        return;
+    }
+    let is_written = |key: &&&str| reader.node.get(key).is_some();
+    let bounds = ["limits.max_usd", "limits.max_usd_per_day"];
+    let written: Vec<_> = bounds.iter().filter(is_written).copied().collect();
+    for model in models.filter(|model| !reader.around.models.has_price(model)) {
+        let ModelRef { provider, model: name } = model;
+        let help = format!(
+            "say what it costs in config.toml: [models.providers.{provider}.models.\"{name}\"] \
+             price = {{ input = …, output = … }}, 0.0 for what is free"
+        );
+        let why = format!("`{model}` has no price: what it costs cannot be bounded");
+        for key in &written {
+            reader.refuse(key, why.clone(), help.clone());
+        }
+        if written.is_empty() && limits.max_usd.is_some() {
+            reader.refuse("agent.model", format!("{why} ([ceilings] max_usd)"), help);
+        } else if written.is_empty() && reader.around.max_usd_per_day.is_some() {
+            let why = "what it costs does not count against [budget] max_usd_per_day";
+            reader.warn("agent.model", format!("`{model}` has no price: {why}"));
+        }
+    }
+}
+
 fn shown(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
 
 fn tools(reader: &mut Reader<'_>) -> Vec<String> {
     let Some(written) = reader.node.texts("agent.tools") else {
-        return DEFAULT_TOOLS.iter().map(|&tool| tool.to_owned()).collect();
+        return usual_tools(reader, DEFAULT_TOOLS);
     };
     let mut tools: Vec<String> = Vec::new();
     for (tool, node) in written {
@@ -212,6 +245,8 @@ fn tools(reader: &mut Reader<'_>) -> Vec<String> {
             Some((format!("there is no tool `{tool}`"), Some(help)))
         } else if tools.iter().any(|known| known == tool) {
             Some((format!("the tool `{tool}` is named twice"), None))
+        } else if let Some((message, help)) = refusal_of_tool(reader, tool) {
+            Some((message, Some(help)))
         } else {
             None
         };
@@ -231,6 +266,12 @@ fn exec_allow(reader: &mut Reader<'_>, tools: &[String]) -> Vec<String> {
     for (pattern, node) in &written {
         if pattern.trim().is_empty() {
             reader.problems.push(node.error("agent.exec_allow", "a pattern cannot be empty"));
+            continue;
+        }
+        let is_only = if written.len() == 1 { Only::Yes } else { Only::No };
+        if let Some((message, help)) = refusal_of_pattern(reader, pattern, is_only) {
+            let problem = node.error("agent.exec_allow", message).with_help(help);
+            reader.problems.push(problem);
         }
     }
     let of_this_file = |path: &str| {

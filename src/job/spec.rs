@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::id::JobId;
+use super::money::Usd;
 use super::read_checks::{CheckSpec, ReplySchema};
 use super::secret::SecretSource;
 use crate::schedule::{Schedule, Zone};
@@ -179,6 +180,10 @@ pub struct Limits {
     pub max_turns: u32,
     /// Input and output tokens of a run together.
     pub max_tokens: u64,
+    /// What a run may cost.
+    pub max_usd: Option<Usd>,
+    /// What the job may cost in a day of its zone.
+    pub max_usd_per_day: Option<Usd>,
 }
 
 /// The run's own time limit.
@@ -202,6 +207,8 @@ impl Default for Limits {
             tool_timeout: Duration::from_mins(10),
             max_turns: 30,
             max_tokens: 200_000,
+            max_usd: None,
+            max_usd_per_day: None,
         }
     }
 }

@@ -177,8 +177,8 @@ static LIMITS: &[Key] = &[
     key("tool_timeout", TIME, r#""10m""#, Now, "One tool call."),
     key("max_turns", Integer(1, 10_000), "30", Now, "Model requests per turn."),
     key("max_tokens", Integer(1, COUNT_MAX), "200000", Now, "Input and output tokens together."),
-    key("max_usd", Amount, "", Later, "The cost of a run."),
-    key("max_usd_per_day", Amount, "", Later, "The cost of a day."),
+    key("max_usd", Amount, "", Now, "The cost of a run in USD."),
+    key("max_usd_per_day", Amount, "", Now, "The cost of a day in the job's zone, in USD."),
 ];
 
 static RETRY: &[Key] = &[

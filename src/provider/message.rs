@@ -121,6 +121,11 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Prompt and answer together, as far as they are known.
+    pub fn tokens(self) -> u64 {
+        self.input_tokens.unwrap_or(0).saturating_add(self.output_tokens.unwrap_or(0))
+    }
+
     /// The sum over two requests: known plus unknown is what is known.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

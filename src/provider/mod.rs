@@ -57,6 +57,8 @@ pub enum StreamEvent {
     Reasoning(String),
     /// A piece of a tool call.
     ToolFragment,
+    /// The tokens so far, as far as the provider has said: each replaces the one before.
+    Usage(Usage),
     /// The whole answer. Nothing comes after it, whatever the socket does.
     Done(Box<Completion>),
 }
@@ -66,7 +68,7 @@ impl StreamEvent {
     pub fn is_progress(&self) -> bool {
         match self {
             Self::Text(_) | Self::Reasoning(_) | Self::ToolFragment | Self::Done(_) => true,
-            Self::Opened | Self::KeepAlive => false,
+            Self::Opened | Self::KeepAlive | Self::Usage(_) => false,
         }
     }
 }

@@ -61,15 +61,19 @@ impl StreamParser {
         Self { frames: Frames::new(framing), ear, answer: Answer::default(), over: false }
     }
 
-    /// Takes a piece of the body and puts what it means into `heard`. A piece without progress
+    /// Takes a piece of the body and puts what it means into `heard`. A piece that says nothing
     /// gives one `KeepAlive`.
     pub fn feed(&mut self, bytes: &[u8], heard: &mut Heard) {
         if self.over {
             return;
         }
         let before = heard.len();
+        let known = self.answer.usage;
         let outcome = self.feed_all(bytes);
         heard.extend(self.answer.events.drain(..).map(Ok));
+        if self.answer.usage != known {
+            heard.push_back(Ok(StreamEvent::Usage(self.answer.usage)));
+        }
         match outcome {
             Ok(Flow::Over) => self.conclude(End::Marker, heard),
             Ok(Flow::GoesOn) => {

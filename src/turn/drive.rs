@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 
+use super::budget::{AttemptBill, Bill, Bounds, OverLimit};
 use super::observe::{Observer, TurnEvent};
 use crate::clock::Clock;
-use crate::job::Masker;
+use crate::config::Price;
+use crate::job::{Masker, Usd};
 use crate::provider::{
     AssistantTurn, Completion, Fault, FaultClass, Finish, Message, Provider, Request, StreamEvent,
     ToolCall, Usage,
@@ -24,15 +26,6 @@ const CONTEXT_WINDOW_DEFAULT: u64 = 32_768;
 /// Characters that a token stands for, on the average: an estimate to the safe side.
 const CHARS_PER_TOKEN: u64 = 4;
 
-/// How far a turn may go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
-    /// Model requests, those that failed not counted.
-    pub max_turns: u32,
-    /// Prompt and answer tokens together, as the provider counts them.
-    pub max_tokens: u64,
-}
-
 /// The model that answers now.
 #[derive(Clone)]
 pub struct Model {
@@ -42,6 +35,8 @@ pub struct Model {
     pub max_output_tokens: Option<u32>,
     /// How much it can take in at once, in tokens.
     pub context_window: Option<u64>,
+    /// What it costs; `None` is unknown.
+    pub price: Option<Price>,
     /// Where it answers.
     pub provider: Arc<dyn Provider>,
 }
@@ -55,21 +50,14 @@ pub struct Tally {
     pub answers: u32,
     /// Tokens over all requests.
     pub usage: Usage,
+    /// What is known of their cost.
+    pub usd: Usd,
     /// Tool calls.
     pub tool_calls: u32,
     /// Of these, failed.
     pub tool_errors: u32,
     /// Of these, refused.
     pub denied_calls: u32,
-}
-
-/// What an attempt has used so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spent {
-    /// Tokens of its requests.
-    pub usage: Usage,
-    /// Its last request was refused before any answer began: that one cost nothing.
-    pub was_refused: bool,
 }
 
 /// Why a turn ended without an answer.
@@ -95,14 +83,9 @@ pub enum TurnEnd {
     /// Too many requests without an answer.
     #[error("no answer after {0} model requests (limits.max_turns)")]
     TurnLimit(u32),
-    /// Too many tokens.
-    #[error("{used} tokens used of {allowed} (limits.max_tokens)")]
-    Tokens {
-        /// What was used.
-        used: u64,
-        /// What was allowed.
-        allowed: u64,
-    },
+    /// Too many tokens, or too much money.
+    #[error(transparent)]
+    Budget(#[from] OverLimit),
 }
 
 /// A conversation with tools, kept outside the future that drives it.
@@ -116,7 +99,7 @@ pub struct Turn {
     masker: Arc<Masker>,
     clock: Arc<dyn Clock>,
     tally: Tally,
-    spent: Spent,
+    bill: Bill,
     /// Answer text of the response that is streaming now.
     streaming: String,
     last_call: Option<(ToolCall, String)>,
@@ -148,7 +131,7 @@ impl Turn {
             masker,
             clock,
             tally: Tally::default(),
-            spent: Spent::default(),
+            bill: Bill::default(),
             streaming: String::new(),
             last_call: None,
             repeats: 0,
@@ -164,7 +147,8 @@ impl Turn {
         observer: &dyn Observer,
     ) -> Result<String, TurnEnd> {
         loop {
-            self.check_bounds()?;
+            self.check_turns()?;
+            self.bounds.allow_request(&self.bill, model.price)?;
             let completion = self.ask(model, observer).await?;
             let said = completion.turn.clone();
             self.transcript.append(&Message::Assistant(said.clone())).await;
@@ -192,7 +176,7 @@ impl Turn {
 
     /// The counts so far.
     pub fn tally(&self) -> Tally {
-        self.tally
+        Tally { usage: self.bill.usage(), usd: self.bill.usd(), ..self.tally }
     }
 
     /// Takes the reasoning out of what is sent: it is signed by one provider, or shaped for it, and
@@ -208,12 +192,12 @@ impl Turn {
 
     /// From here on [`Turn::spent`] counts anew.
     pub fn begin_attempt(&mut self) {
-        self.spent = Spent::default();
+        self.bill.begin_attempt();
     }
 
     /// What the attempt has used so far.
-    pub fn spent(&self) -> Spent {
-        self.spent
+    pub fn spent(&self) -> AttemptBill {
+        self.bill.of_attempt()
     }
 
     /// Answer text of the response that was cut, or of the last one.
@@ -221,14 +205,9 @@ impl Turn {
         (!self.streaming.is_empty()).then(|| self.masker.mask(&self.streaming).into_owned())
     }
 
-    fn check_bounds(&self) -> Result<(), TurnEnd> {
+    fn check_turns(&self) -> Result<(), TurnEnd> {
         if self.tally.answers >= self.bounds.max_turns {
             return Err(TurnEnd::TurnLimit(self.bounds.max_turns));
-        }
-        let usage = self.tally.usage;
-        let used = usage.input_tokens.unwrap_or(0) + usage.output_tokens.unwrap_or(0);
-        if used > self.bounds.max_tokens {
-            return Err(TurnEnd::Tokens { used, allowed: self.bounds.max_tokens });
         }
         Ok(())
     }
@@ -236,7 +215,6 @@ impl Turn {
     async fn ask(&mut self, model: &Model, observer: &dyn Observer) -> Result<Completion, TurnEnd> {
         self.streaming.clear();
         self.tally.requests += 1;
-        self.spent.was_refused = false;
         observer.entered(Phase::ModelCall);
         observer.tell(TurnEvent::AssistantStart { request: self.tally.requests });
         let request = Request {
@@ -246,11 +224,12 @@ impl Turn {
             tools: self.tools.definitions(),
             max_output_tokens: model.max_output_tokens,
         };
+        self.bill.begin_request(model.price);
         let opening = model.provider.stream(&request).await;
-        let mut stream = opening.inspect_err(|_| self.spent.was_refused = true)?;
+        let mut stream = opening.inspect_err(|_| self.bill.was_refused())?;
         observer.opened();
         while let Some(event) = stream.next().await {
-            let event = event.inspect_err(|fault| self.count(fault.usage))?;
+            let event = event.inspect_err(|fault| self.bill.charge(fault.usage))?;
             if event.is_progress() {
                 observer.pulse();
             }
@@ -261,7 +240,15 @@ impl Turn {
                     self.streaming.push_str(&piece);
                 }
                 StreamEvent::Reasoning(piece) => observer.tell(TurnEvent::Reasoning(&piece)),
-                StreamEvent::Done(completion) => return Ok(self.take_in(*completion, observer)),
+                StreamEvent::Usage(usage) => {
+                    self.bill.charge(usage);
+                    self.bounds.allow_spending(&self.bill)?;
+                }
+                StreamEvent::Done(completion) => {
+                    let completion = self.take_in(*completion, observer);
+                    self.bounds.allow_spending(&self.bill)?;
+                    return Ok(completion);
+                }
             }
         }
         Err(Fault::new(FaultClass::IncompleteStream, "the stream ended without an answer").into())
@@ -270,18 +257,14 @@ impl Turn {
     fn take_in(&mut self, completion: Completion, observer: &dyn Observer) -> Completion {
         self.streaming.clone_from(&completion.turn.text);
         self.tally.answers += 1;
-        self.count(completion.usage);
+        self.bill.charge(completion.usage);
+        let usage = self.bill.usage();
         observer.tell(TurnEvent::AssistantEnd {
             text: &completion.turn.text,
-            input_tokens: self.tally.usage.input_tokens,
-            output_tokens: self.tally.usage.output_tokens,
+            input_tokens: usage.input_tokens,
+            output_tokens: usage.output_tokens,
         });
         completion
-    }
-
-    fn count(&mut self, usage: Usage) {
-        self.tally.usage = self.tally.usage.plus(usage);
-        self.spent.usage = self.spent.usage.plus(usage);
     }
 
     async fn call_tools(

@@ -3,10 +3,12 @@
 //! Knows no job and no store. A [`Turn`] keeps its conversation outside the future that drives it,
 //! so the future can be dropped at any await: what was said stays, and another model may go on.
 
+mod budget;
 mod drive;
 mod observe;
 mod prompt;
 
-pub use drive::{Bounds, Model, Spent, Tally, Turn, TurnEnd};
+pub use budget::{AttemptBill, Bounds, OverLimit};
+pub use drive::{Model, Tally, Turn, TurnEnd};
 pub use observe::{Observer, TurnEvent};
 pub use prompt::{PromptError, Tools, Variables, render, system_prompt};

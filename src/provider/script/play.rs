@@ -126,6 +126,7 @@ impl Play {
             Step::Usage(UsageStep { input, output }) => {
                 self.answer.usage.input_tokens = Some(input);
                 self.answer.usage.output_tokens = Some(output);
+                self.queue.push_back(Ok(StreamEvent::Usage(self.answer.usage)));
             }
             Step::End(EndStep::Length) => self.end(Some(Finish::Length))?,
             Step::End(EndStep::ContentFilter) => self.end(Some(Finish::ContentFilter))?,
