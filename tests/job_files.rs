@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use punctual::config::{
-    self, AgentTimeout, Api, Config, Diagnostics, JobSet, ModelConfig, Price, Scheduler, Sources,
-    Thresholds,
+    self, AgentTimeout, Api, Config, Diagnostics, JobSet, ModelConfig, Price, Retention, Scheduler,
+    Sources, Thresholds,
 };
 use punctual::job::report::{self, Color};
 use punctual::job::{self, Environment, Limits, Problem, Prompt, RunTimeout};
@@ -133,6 +133,7 @@ fn the_files_with_every_key_load_without_a_word() {
     assert_eq!(config.scheduler.max_concurrent_runs, NonZeroUsize::new(4));
     assert_eq!(config.agent.timeout, AgentTimeout::Configured(Duration::from_hours(2)));
     assert_eq!(config.run_ceiling(), Duration::from_hours(1));
+    assert_eq!(config.retention, Retention { runs: Some(5000), days: Some(365) });
     let local = &config.providers()["local"];
     assert_eq!(local.api.base_url(), "http://127.0.0.1:8080/v1");
     let price = Price { input: 0.5, output: 1.0, cache_read: 0.0, cache_write: 0.0 };

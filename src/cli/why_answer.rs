@@ -288,7 +288,7 @@ impl<'a> Subject<'a> {
             return self.expected(at, self.now, Verdict::Undecided);
         }
         let words = "By its present schedule it was due, but there is no row: it had another \
-                     schedule then, or its file was not there";
+                     schedule then, its file was not there, or `[retention]` has removed it";
         plain(Verdict::Unrecorded, words)
     }
 

@@ -11,7 +11,7 @@ use super::diagnostics::{diagnostics, session_lock_timeout, warn_of_long_windows
 use super::providers::{Directory, directory};
 use super::sources::Sources;
 use super::table::CONFIG;
-use super::{AgentDefaults, AgentTimeout, Config, Scheduler};
+use super::{AgentDefaults, AgentTimeout, Config, Retention, Scheduler};
 use crate::job::source::Source;
 use crate::job::tree::{self, Node};
 use crate::job::{
@@ -123,6 +123,10 @@ fn read(
         diagnostics,
         ceilings,
         max_usd_per_day: root.float("budget.max_usd_per_day").map(Usd::from_dollars),
+        retention: Retention {
+            runs: root.integer("retention.runs"),
+            days: root.integer("retention.days"),
+        },
         directory,
         defaults,
         environment: sources.environment.clone(),

@@ -61,6 +61,8 @@ pub struct Config {
     pub ceilings: Ceilings,
     /// What all jobs together may cost in a day of this zone.
     pub max_usd_per_day: Option<Usd>,
+    /// How much of the history is kept of jobs that do not say.
+    pub retention: Retention,
     /// Where secrets are looked up.
     pub environment: Environment,
     calendar_files: Vec<PathBuf>,
@@ -105,6 +107,15 @@ impl Default for Scheduler {
             reload: Reload::Watch,
         }
     }
+}
+
+/// `[retention]`: whichever of the two is reached first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// The newest runs of each job that are kept; `None`: all.
+    pub runs: Option<u32>,
+    /// For how many days runs and slots are kept; `None`: for ever.
+    pub days: Option<u32>,
 }
 
 /// `[agents.defaults]`.

@@ -35,7 +35,13 @@ pub(crate) static CONFIG: &[Key] = &[
     key("ceilings", Table(CEILINGS), "", Now, "What no job may exceed."),
     key("budget", Table(BUDGET), "", Now, "What all jobs may cost."),
     key("heartbeat", Table(HEARTBEAT), "", Later, "A ping of `serve` itself."),
-    key("retention", Table(RETENTION), "", Later, "How much history is kept."),
+    key(
+        "retention",
+        Table(RETENTION),
+        "{}",
+        Now,
+        "How much history is kept, of jobs that do not say.",
+    ),
 ];
 
 static SCHEDULER: &[Key] = &[

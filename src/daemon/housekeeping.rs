@@ -5,28 +5,40 @@
 //! second, so it runs only while there is something to keep in order: from the first change of the
 //! ledger to the first tick that finds none since the last.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 
+use super::retention::{Pruned, prune};
 use crate::clock::{Clock, to_millis};
+use crate::config::{Config, Retention};
 use crate::store::Store;
 
-/// At every fifth minute old audit rows go, and the write-ahead log is folded back.
+/// At every fifth minute old audit rows go, and the write-ahead log is folded back; at some of them
+/// the history is pruned.
 const CHECKPOINT: &str = "0 */5 * * * *";
 
 /// How long the scheduler may take to stop before it is left behind.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 
+/// How often the history is looked through for what is over. It is also done at each start.
+const PRUNE_EVERY: Duration = Duration::from_hours(1);
+
 /// Keeps order until it is dropped.
 pub(super) struct Housekeeping {
     ledger: Arc<Ledger>,
+    kept: Kept,
     keeping: JoinHandle<()>,
 }
+
+/// How much of the history is kept, as the configuration has it now.
+type Kept = Arc<Mutex<Retention>>;
 
 /// Whether there is anything to keep in order.
 #[derive(Default)]
@@ -35,30 +47,86 @@ struct Ledger {
     wake: Notify,
 }
 
+/// What is kept in order.
+struct House {
+    store: Store,
+    state_dir: PathBuf,
+    clock: Arc<dyn Clock>,
+    kept: Kept,
+    pruned_at: Mutex<Option<Instant>>,
+}
+
 impl Housekeeping {
-    /// Waits for the first change.
-    pub(super) fn start(store: Store, clock: Arc<dyn Clock>) -> Self {
+    /// Looks through the history once, and then waits for the first change.
+    pub(super) fn start(store: Store, clock: Arc<dyn Clock>, config: &Config) -> Self {
         let ledger = Arc::new(Ledger::default());
-        let keeping = tokio::spawn(keep_order(CHECKPOINT, Arc::clone(&ledger), move || {
-            let (store, now) = (store.clone(), to_millis(clock.wall()));
-            async move {
-                match store.prune_audit(now).await {
-                    Ok(0) => {}
-                    Ok(rows) => tracing::debug!(rows, "pruned the audit ledger"),
-                    Err(error) => tracing::warn!(%error, "could not prune the audit ledger"),
-                }
-                if let Err(error) = store.checkpoint().await {
-                    tracing::warn!(%error, "could not fold back the write-ahead log");
-                }
-            }
-        }));
-        Self { ledger, keeping }
+        let kept = Arc::new(Mutex::new(config.retention));
+        let house = Arc::new(House {
+            store,
+            state_dir: config.state_dir.clone(),
+            clock,
+            kept: Arc::clone(&kept),
+            pruned_at: Mutex::default(),
+        });
+        let changes = Arc::clone(&ledger);
+        Self { ledger, kept, keeping: tokio::spawn(keep(house, changes)) }
     }
 
     /// The ledger has changed.
     pub(super) fn note_change(&self) {
         if !self.ledger.changed.swap(true, Ordering::Relaxed) {
             self.ledger.wake.notify_one();
+        }
+    }
+
+    /// From now on so much is kept.
+    pub(super) fn use_config(&self, config: &Config) {
+        *self.kept.lock().expect("no holder of this lock can panic") = config.retention;
+    }
+}
+
+async fn keep(house: Arc<House>, ledger: Arc<Ledger>) {
+    house.prune().await;
+    keep_order(CHECKPOINT, ledger, || {
+        let house = Arc::clone(&house);
+        async move { house.tidy().await }
+    })
+    .await;
+}
+
+impl House {
+    async fn tidy(&self) {
+        match self.store.prune_audit(to_millis(self.clock.wall())).await {
+            Ok(0) => {}
+            Ok(rows) => tracing::debug!(rows, "pruned the audit ledger"),
+            Err(error) => tracing::warn!(%error, "could not prune the audit ledger"),
+        }
+        let pruned_at = *self.pruned_at.lock().expect("no holder of this lock can panic");
+        if pruned_at.is_none_or(|at| self.clock.monotonic() >= at + PRUNE_EVERY) {
+            self.prune().await;
+        }
+        self.fold_back().await;
+    }
+
+    async fn fold_back(&self) {
+        if let Err(error) = self.store.checkpoint().await {
+            tracing::warn!(%error, "could not fold back the write-ahead log");
+        }
+    }
+
+    async fn prune(&self) {
+        let now = self.clock.monotonic();
+        *self.pruned_at.lock().expect("no holder of this lock can panic") = Some(now);
+        let kept = *self.kept.lock().expect("no holder of this lock can panic");
+        let now = to_millis(self.clock.wall());
+        match prune(&self.store, &self.state_dir, kept, now).await {
+            Ok(pruned) if pruned == Pruned::default() => {}
+            Ok(Pruned { runs, slots, definitions }) => {
+                // The file gets no smaller before.
+                self.fold_back().await;
+                tracing::info!(runs, slots, definitions, "pruned the history");
+            }
+            Err(error) => tracing::warn!(%error, "could not prune the history"),
         }
     }
 }
@@ -116,7 +184,8 @@ mod tests {
             let tidied = tidied.clone();
             async move { tidied.send(()).await.unwrap() }
         });
-        let housekeeping = Housekeeping { ledger, keeping: tokio::spawn(keeping) };
+        let kept = Kept::default();
+        let housekeeping = Housekeeping { ledger, kept, keeping: tokio::spawn(keeping) };
         let within = Duration::from_secs(30);
         for _ in 0..2 {
             housekeeping.note_change();

@@ -13,6 +13,7 @@ mod housekeeping;
 mod lock;
 mod open;
 mod protocol;
+mod retention;
 mod serve;
 mod signals;
 mod socket;
@@ -29,4 +30,5 @@ pub use protocol::{
     Attention, PausedJob, RecoveryAct, RecoveryResult, Reloaded, Reply, Request, RetryingJob,
     Status, StatusNext, StatusRecovery, StatusRun, Target,
 };
+pub use retention::{Pruned, prune};
 pub use serve::{Listening, Stopped};

@@ -71,7 +71,7 @@ impl Daemon {
             lanes: executor.lanes.clone(),
         };
         let desk = tokio::spawn(answer_all(socket, desk));
-        let housekeeping = Housekeeping::start(executor.store.clone(), Arc::clone(&executor.clock));
+        let housekeeping = self.keep_house();
         let ticker = Ticker::start(Arc::clone(&executor.clock), sender.clone())?;
         let hands = Hands::new(sender.clone());
         let mut watch = self.watch_files();
@@ -89,13 +89,15 @@ impl Daemon {
                 match command {
                     Command::Exit => break 'serving Stopped::Done,
                     Command::UseConfig(config) => {
+                        if let Some(housekeeping) = &housekeeping {
+                            housekeeping.use_config(&config);
+                        }
                         self.executor = Arc::new(self.executor.under(config));
                         self.watch_anew(&mut watch);
                     }
                     command => {
-                        // Whoever is there for one request leaves the tidying to others.
-                        let stays = self.dispatcher.scheduling() == Scheduling::On;
-                        if stays && matches!(command, Command::Record { .. }) {
+                        let changes = matches!(command, Command::Record { .. });
+                        if let Some(housekeeping) = housekeeping.as_ref().filter(|_| changes) {
                             housekeeping.note_change();
                         }
                         hands.carry_out(&self.executor, command);
@@ -147,6 +149,13 @@ impl Daemon {
     pub fn listen(&self) -> std::io::Result<Listening> {
         let signals = Signals::listen(self.dispatcher.scheduling())?;
         Ok(Listening { signals, socket: socket::listen(&self.executor.config.state_dir)? })
+    }
+
+    /// Whoever is there for one request leaves the tidying to others.
+    fn keep_house(&self) -> Option<Housekeeping> {
+        let Executor { store, clock, config, .. } = &*self.executor;
+        let stays = self.dispatcher.scheduling() == Scheduling::On;
+        stays.then(|| Housekeeping::start(store.clone(), Arc::clone(clock), config))
     }
 
     /// Whoever leaves with runs under way says so in their rows. Their processes are ended by

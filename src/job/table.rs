@@ -39,7 +39,7 @@ pub(crate) static JOB: &[Key] = &[
     key("deliver", Tables(DELIVER), "", Later, "Where the reply is sent."),
     key("alert", Table(ALERT), "", Later, "Who is told of failures."),
     key("ping", Table(PING), "", Later, "A dead-man switch."),
-    key("retention", Table(RETENTION), "", Later, "How much of its history is kept."),
+    key("retention", Table(RETENTION), "", Now, "How much of its history is kept."),
 ];
 
 static SCHEDULE: &[Key] = &[
@@ -254,6 +254,12 @@ static PING: &[Key] = &[
 ];
 
 pub(crate) static RETENTION: &[Key] = &[
-    key("runs", Integer(1, COUNT_MAX), "", Later, "How many runs are kept."),
-    key("days", Integer(1, 100_000), "", Later, "For how many days."),
+    key(
+        "runs",
+        Integer(1, 1_000_000_000),
+        "",
+        Now,
+        "The newest runs of a job that are kept; absent: all.",
+    ),
+    key("days", Integer(1, 100_000), "", Now, "For how many days; absent: for ever."),
 ];

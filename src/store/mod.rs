@@ -16,6 +16,7 @@ mod read;
 mod read_slot;
 mod record;
 mod recover;
+mod retention;
 mod runs;
 mod writer;
 
@@ -30,6 +31,7 @@ pub use read::{JobSummary, PastSlot, Reader, RunFilter, SlotFilter, SlotSummary}
 pub use read_slot::{JobStanding, SeenDefinition, SlotAttempt};
 pub use record::{AttemptRecord, CheckRecord, RunRecord};
 pub use recover::{Ended, EndedRun, Queued, QueuedRun, Recovered};
+pub use retention::{Overdue, PrunedRun};
 pub use runs::{AttemptEnd, AttemptStart, ToolCallRow, Written};
 
 use writer::Writer;

@@ -43,6 +43,9 @@ const WRITE_AGAIN: Duration = Duration::from_millis(200);
 /// Of so many tries in a row one is logged.
 const TELL_EACH: u32 = 50;
 
+/// A database of this size is made anew in less than a second.
+const MADE_ANEW_BYTES_MAX: i64 = 64 << 20;
+
 type Outside = Box<dyn FnOnce(&Connection) + Send>;
 
 enum Request {
@@ -185,12 +188,31 @@ fn set_up_as(path: &Path, more: OpenFlags) -> Result<Connection, StoreError> {
     // Before anything is changed: it may be somebody else's.
     migrate::check(&db, path)?;
     private_to_the_owner(path);
+    // Of use only before the first table: what is pruned later can then be given back.
+    db.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(failed)?;
     db.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
     db.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     db.pragma_update(None, "foreign_keys", true).map_err(failed)?;
     db.set_prepared_statement_cache_capacity(64);
     migrate::migrate(&mut db, path)?;
+    learn_to_shrink(&db);
     Ok(db)
+}
+
+/// A database that was made before it could be shrunk is made anew, once, while it is small. Best
+/// effort: it works as well without.
+fn learn_to_shrink(db: &Connection) {
+    let number = |pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let make_anew = || {
+        let bytes = number("page_count")?.saturating_mul(number("page_size")?);
+        if number("auto_vacuum")? != 0 || bytes > MADE_ANEW_BYTES_MAX {
+            return Ok(());
+        }
+        db.execute_batch("VACUUM")
+    };
+    if let Err(error) = make_anew() {
+        tracing::debug!(%error, "the database stays one that does not shrink");
+    }
 }
 
 /// The history can hold what a model read: only its owner may look. Best effort, since a file
