@@ -200,7 +200,7 @@ fn wrong_checks_are_refused_with_their_place() {
         ("regex = \"(\"\n", "no regular expression"),
         ("regex = \"x\"\nmin_bytes = 3\n", "`min_bytes` belongs to a check of a `file`"),
         ("file = \"\"\n", "`file` is empty"),
-        ("command = []\n", "`command` names no program"),
+        ("command = []\n", "the command names no program"),
         ("schema = \"none.json\"\n", "No such file"),
         ("tools = \"all\"\n", "none_denied"),
         ("fil = \"x\"\n", "did you mean `file`"),

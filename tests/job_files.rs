@@ -145,7 +145,8 @@ fn the_files_with_every_key_load_without_a_word() {
     assert_eq!(local.models["default"], model);
     assert_eq!(config.providers()["canned"].api, Api::Script(folder.join("answers.toml")));
     let text = std::fs::read_to_string(folder.join("config.toml")).unwrap()
-        + &std::fs::read_to_string(folder.join("jobs/everything.toml")).unwrap();
+        + &std::fs::read_to_string(folder.join("jobs/everything.toml")).unwrap()
+        + &std::fs::read_to_string(folder.join("jobs/combined.toml")).unwrap();
     let written = |path: &str| {
         let name = path.rsplit('.').next().unwrap();
         let keys = [format!("\n{name} = "), format!(" {name} = ")];
@@ -196,7 +197,7 @@ fn sample(key: &SchemaKey) -> String {
         "lane" => "warehouse",
         "agent.model" => "report",
         "agent.prompt_file" => "prompts/every.md",
-        "agent.workdir" => ".",
+        "agent.workdir" | "command.workdir" => ".",
         "output.schema" => "report.schema.json",
         "env.secret.name.env" => "LOCAL_KEY",
         "env.secret.name.file" => "../cloud.key",
@@ -207,6 +208,11 @@ fn sample(key: &SchemaKey) -> String {
         _ => "",
     };
     let schema = &key.schema;
+    match key.path.as_str() {
+        "gate.command" | "command.argv" | "after.jobs" => return "[\"true\"]".to_owned(),
+        "matrix" => return "{ a = [\"b\"] }".to_owned(),
+        _ => {}
+    }
     if !fixed.is_empty() {
         return format!("\"{fixed}\"");
     }
@@ -228,7 +234,13 @@ fn sample(key: &SchemaKey) -> String {
 fn job_text(path: &str, name: &str, value: &str) -> String {
     let at = path.rsplit_once('.').map_or(String::new(), |(table, _)| format!("{table}."));
     let mut text = format!("{at}{name} = {value}\n");
-    if !["agent.prompt", "agent.prompt_file"].contains(&path) || !path.ends_with(name) {
+    let table = path.split_once('.').map_or("", |(table, _)| table);
+    let needs = [("gate", "command"), ("command", "argv"), ("after", "jobs")];
+    for (table, key) in needs.into_iter().filter(|it| it.0 == table && it.1 != name) {
+        writeln!(text, "{table}.{key} = [\"true\"]").unwrap();
+    }
+    let is_prompt = ["agent.prompt", "agent.prompt_file"].contains(&path) && path.ends_with(name);
+    if table != "command" && !is_prompt {
         text += "agent.prompt = \"hello\"\n";
     }
     let says_when = ["schedule.cron", "schedule.every", "schedule.at"].contains(&path);
@@ -242,7 +254,8 @@ fn job_problems(config: &Config, text: &str) -> Vec<Problem> {
     let file = cases().join("good/jobs/sample.toml");
     let id = "sample".parse().unwrap();
     let parsed = config.with_surroundings(|around| job::parse(&id, &file, text, around));
-    parsed.map_or_else(|problems| problems, |parsed| parsed.warnings)
+    let warnings = |parsed: Vec<job::Parsed>| parsed.into_iter().flat_map(|it| it.warnings);
+    parsed.map_or_else(|problems| problems, |parsed| warnings(parsed).collect())
 }
 
 fn config_problems(path: &str, name: &str, value: &str) -> Vec<Problem> {
@@ -315,7 +328,8 @@ fn a_job_has_its_own_fallbacks_or_those_of_the_configuration() {
     let (_, set) = load(folder.path());
     for (id, _, expected) in table {
         let job = &set.jobs[&id.parse().unwrap()];
-        let fallbacks: Vec<_> = job.agent.fallbacks.iter().map(ToString::to_string).collect();
+        let fallbacks: Vec<_> =
+            job.agent().unwrap().fallbacks.iter().map(ToString::to_string).collect();
         assert_eq!(fallbacks, expected, "{id}");
         assert_eq!(job.effective["agent"]["fallbacks"], json!(expected), "{id}");
     }
@@ -352,6 +366,9 @@ fn a_misspelt_key_is_told_the_right_one_at_every_level() {
 /// Every key that has a default, with it. What is for later has none yet.
 fn defaults(schema: &Value) -> Vec<(String, Value)> {
     let all = keys(schema, "").into_iter().filter(|key| !key.later);
+    // Tables that mean something else when they are there at all.
+    let absent = ["gate.", "command.", "after."];
+    let all = all.filter(|key| !absent.iter().any(|table| key.path.starts_with(table)));
     let with_value = all.filter_map(|key| Some((key.path, key.schema.get("default")?.clone())));
     with_value.filter(|(_, value)| *value != json!({})).collect()
 }
@@ -528,11 +545,11 @@ fn defaults_lie_under_every_job_by_key() {
     let job = &set.jobs[&"own".parse().unwrap()];
     let labels = [("a", "1"), ("b", "3")].map(|(k, v)| (k.to_owned(), v.to_owned()));
     assert_eq!(job.labels, labels.into());
-    assert_eq!(job.agent.tools, ["grep"]);
-    assert_eq!(job.agent.prompt, Prompt::File(folder.path().join("jobs/p.md")));
+    assert_eq!(job.agent().unwrap().tools, ["grep"]);
+    assert_eq!(job.agent().unwrap().prompt, Prompt::File(folder.path().join("jobs/p.md")));
     assert_eq!((job.limits.max_turns, job.limits.timeout), (3, RunTimeout::After(MINUTE)));
     let job = &set.jobs[&"none".parse().unwrap()];
-    assert_eq!(job.agent.prompt, Prompt::Inline("default".into()));
+    assert_eq!(job.agent().unwrap().prompt, Prompt::Inline("default".into()));
     assert_eq!(job.limits.timeout, RunTimeout::After(5 * MINUTE));
 }
 

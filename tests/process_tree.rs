@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use punctual::process::{
-    Child, Ended, Exit, Household, Output, ProcessId, RUN_MARKER, Spec, StartError, SupervisorPath,
-    TreeEnd, base_environment,
+    Child, Ended, Errors, Exit, Household, Output, ProcessId, RUN_MARKER, Spec, StartError,
+    SupervisorPath, TreeEnd, base_environment,
 };
 
 const GRACE: Duration = Duration::from_millis(300);
@@ -29,11 +29,16 @@ fn sh(script: &str) -> Spec {
         cwd: "/".into(),
         env: base_environment(),
         output_bytes_max: 64 * 1024,
+        errors: Errors::WithOutput,
     }
 }
 
 async fn run(household: &Household, script: &str) -> Ended {
     household.start(sh(script)).await.unwrap().wait_output(LONG).await
+}
+
+fn ended_with(exit: Exit, text: &str) -> Ended {
+    Ended { exit, output: said(text), errors: Output::default() }
 }
 
 fn said(text: &str) -> Output {
@@ -126,7 +131,7 @@ async fn a_daemon_that_forked_twice_is_found_although_the_command_is_gone() {
     let household = household("daemon");
     let ended =
         run(&household, "(setsid sh -c 'trap \"\" TERM; sleep 60; :' >/dev/null 2>&1 &)").await;
-    assert_eq!(ended, Ended { exit: Exit::Code(0), output: said("") });
+    assert_eq!(ended, ended_with(Exit::Code(0), ""));
     until("the daemon runs", || marked("daemon").len() == 2).await;
     let end = household.end_all(GRACE).await;
     assert_eq!(end, TreeEnd { killed: 2, left: vec![] });
@@ -157,7 +162,7 @@ async fn a_grandchild_that_holds_the_pipe_holds_nobody_up() {
         let household = household("pipe");
         let start = Instant::now();
         let ended = run(&household, script).await;
-        assert_eq!(ended, Ended { exit: Exit::Code(0), output: said("hi\n") }, "{script}");
+        assert_eq!(ended, ended_with(Exit::Code(0), "hi\n"), "{script}");
         assert!(start.elapsed() < Duration::from_secs(2), "{script}: {:?}", start.elapsed());
         assert!(!marked("pipe").is_empty(), "{script}: it lives until the run's end");
         let end = household.end_all(GRACE).await;
@@ -181,7 +186,7 @@ async fn a_grandchild_that_never_stops_printing_holds_nobody_up() {
 async fn nobody_waits_for_input_or_a_terminal() {
     let household = household("input");
     let ended = run(&household, "cat; (: </dev/tty) 2>/dev/null || echo no terminal").await;
-    assert_eq!(ended, Ended { exit: Exit::Code(0), output: said("no terminal\n") });
+    assert_eq!(ended, ended_with(Exit::Code(0), "no terminal\n"));
     assert_eq!(household.end_all(GRACE).await, TreeEnd::default());
 }
 
@@ -208,7 +213,7 @@ async fn a_limit_leaves_the_command_to_be_ended() {
     let child = household.start(sh("echo one; exec sleep 60")).await.unwrap();
     let other = household.start(sh("exec sleep 60")).await.unwrap();
     let ended = child.wait_output(Duration::from_millis(400)).await;
-    assert_eq!(ended, Ended { exit: Exit::TimedOut, output: said("one\n") });
+    assert_eq!(ended, ended_with(Exit::TimedOut, "one\n"));
     assert_eq!(child.end(GRACE).await, TreeEnd { killed: 1, left: vec![] });
     assert_eq!(child.wait_output(LONG).await.exit, Exit::Signal(15));
     assert!(other.id().is_alive(), "only that call is ended");

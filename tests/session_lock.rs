@@ -247,7 +247,8 @@ impl House {
                 due_at: now,
                 slot_start: now,
                 slot_end: now,
-                vars: self.spec.agent.vars.clone(),
+                vars: self.spec.agent().unwrap().vars.clone(),
+                matrix: self.spec.matrix.clone(),
             },
         }
     }

@@ -121,7 +121,15 @@ async fn start_by_hand(store: &Store, id: &str) -> RunId {
 }
 
 fn work(outcome: Outcome) -> Work {
-    Work { outcome, tool_calls: 3, tool_errors: 1, denied_calls: 1, unchecked: false }
+    Work {
+        outcome,
+        tool_calls: 3,
+        tool_errors: 1,
+        denied_calls: 1,
+        unchecked: false,
+        exit_code: None,
+        gate_digest: None,
+    }
 }
 
 fn succeeded() -> Work {

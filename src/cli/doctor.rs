@@ -9,7 +9,7 @@ use super::context::{Context, block_on, no_model_hint};
 use super::output::{self, Done, code};
 use crate::config::{Api, Config, ProviderConfig, load_jobs};
 use crate::job::{FILE_BYTES_MAX, read_text};
-use crate::process::{Exit, Household, Spec, SupervisorPath, base_environment};
+use crate::process::{Errors, Exit, Household, Spec, SupervisorPath, base_environment};
 use crate::provider::Script;
 use crate::store::{QueryLimits, Reader, database_in};
 
@@ -142,6 +142,7 @@ async fn supervisor() -> Finding {
             cwd: std::env::temp_dir(),
             env: base_environment(),
             output_bytes_max: 1024,
+            errors: Errors::WithOutput,
         };
         let child = household.start(spec).await.map_err(|error| error.to_string())?;
         let ended = child.wait_output(Duration::from_secs(10)).await;

@@ -68,7 +68,11 @@ impl Live {
             (Stream::Lifecycle, EventPhase::Start) => {
                 text("model").clone_into(&mut self.model);
                 text("job").clone_into(&mut self.job);
-                let what = format!("started by {} with {}", text("trigger"), self.model);
+                let with = match self.model.as_str() {
+                    "" => String::new(),
+                    model => format!(" with {model}"),
+                };
+                let what = format!("started by {}{with}", text("trigger"));
                 match self.show {
                     Show::Alone => self.say(&format!("{} {what}", self.job)),
                     Show::Nothing | Show::Among(_) => self.say(&what),

@@ -15,6 +15,7 @@ use super::scheduled::Scheduled;
 use super::times::{before, nearest_dues};
 use crate::config::{Config, load_jobs};
 use crate::daemon::{Client, ControlError, Reply, Request, Target};
+use crate::run::ErrorKind;
 use crate::store::{Reader, RunRecord, database_in};
 
 /// How many processes may leave between being reached and taking the request.
@@ -193,7 +194,11 @@ fn stored(place: &Place, run_id: &str) -> Result<RunRecord, Failed> {
 }
 
 fn print(record: &RunRecord, args: &Args) -> Done {
-    if args.json {
+    let gated = record.error.as_ref().is_some_and(|error| error.kind == ErrorKind::Gate);
+    if gated && args.json {
+        let run_id = &record.run_id;
+        output::json(&json!({ "decision": "skipped", "reason": "gate", "run_id": run_id }))?;
+    } else if args.json {
         output::json(record)?;
     } else {
         if let Some(reply) = &record.reply {

@@ -2,20 +2,25 @@
 
 use super::output::length;
 use crate::config::Config;
-use crate::job::{Catchup, JobSpec, RunTimeout, ScheduleSpec};
+use crate::job::{Catchup, Does, GateSpec, JobSpec, RunTimeout, ScheduleSpec};
 
 /// Dates of `exclude` that are named.
 const EXCLUDED_MAX: usize = 5;
 
 /// One line for each rule.
 pub(super) fn lines(spec: &JobSpec, config: &Config) -> Vec<String> {
-    let mut lines = vec![
-        ("model", spec.agent.model.to_string()),
-        ("tools", spec.agent.tools.join(", ")),
+    let mut lines = match &spec.does {
+        Does::Agent(agent) => {
+            vec![("model", agent.model.to_string()), ("tools", agent.tools.join(", "))]
+        }
+        Does::Command(command) => vec![("command", command.argv.join(" "))],
+    };
+    lines.extend(spec.gate.as_ref().map(|gate| ("gate", gate_words(gate))));
+    lines.extend([
         ("lane", spec.lane.clone().unwrap_or_else(|| "the global one".into())),
         ("timeout", timeout(spec, config)),
         ("retry", retry(spec)),
-    ];
+    ]);
     match &spec.schedule {
         Some(schedule) => lines.extend(of_schedule(spec, schedule)),
         None => lines.push(("schedule", "by hand".into())),
@@ -53,6 +58,10 @@ fn of_schedule(spec: &JobSpec, schedule: &ScheduleSpec) -> Vec<(&'static str, St
     lines
 }
 
+fn gate_words(gate: &GateSpec) -> String {
+    format!("{} ({}), within {}", gate.argv.join(" "), gate.run_if, length(gate.timeout))
+}
+
 fn excluded(schedule: &ScheduleSpec) -> Option<String> {
     let all: Vec<_> = schedule.schedule.excluded().map(|range| range.to_string()).collect();
     let shown = all.iter().take(EXCLUDED_MAX).cloned().collect::<Vec<_>>().join(", ");
@@ -67,7 +76,7 @@ fn timeout(spec: &JobSpec, config: &Config) -> String {
     match spec.limits.timeout {
         RunTimeout::After(limit) => length(limit),
         RunTimeout::Unlimited => "none".into(),
-        RunTimeout::Unset => format!("{} (the usual one)", length(config.run_ceiling())),
+        RunTimeout::Unset => format!("{} (the usual one)", length(config.run_ceiling_of(spec))),
     }
 }
 

@@ -1,11 +1,11 @@
 //! The folder of job files → jobs, and for each broken file what is wrong with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use super::Config;
 use super::load::read_text;
+use super::{Config, others};
 use crate::job::{self, JobId, JobSpec, Parsed, Problem, Surroundings, with_sources};
 
 /// What the folder holds. One broken file never takes another one with it.
@@ -34,6 +34,19 @@ impl JobSet {
         all
     }
 
+    /// A broken file may have been the matrix of jobs that are `known`: what is wrong with it is
+    /// wrong with each of them.
+    pub fn spread<'a>(&mut self, known: impl IntoIterator<Item = &'a str>) {
+        let mut matrices = BTreeSet::new();
+        for name in known {
+            let Some((stem, _)) = name.split_once('.') else { continue };
+            let Some(problems) = self.invalid.get(stem).cloned() else { continue };
+            self.invalid.insert(name.to_owned(), problems);
+            matrices.insert(stem);
+        }
+        self.invalid.retain(|name, _| !matrices.contains(name.as_str()));
+    }
+
     /// Whether everything can be used.
     pub fn is_valid(&self) -> bool {
         self.folder.is_none() && self.invalid.is_empty()
@@ -52,17 +65,22 @@ pub fn load_jobs(config: &Config) -> JobSet {
         }
     };
     let read = config.with_surroundings(|around| in_parallel(&files, |file| one(file, around)));
+    let mut mentions = Vec::new();
     for (stem, parsed) in read {
         match parsed {
-            Ok(Parsed { job, warnings }) => {
-                set.warnings.extend(warnings);
-                set.jobs.insert(job.id.clone(), job);
+            Ok(parsed) => {
+                for Parsed { job, warnings, mentions: named } in parsed {
+                    set.warnings.extend(warnings);
+                    mentions.extend(named.into_iter().map(|it| (job.id.clone(), it)));
+                    set.jobs.insert(job.id.clone(), job);
+                }
             }
             Err(problems) => {
                 set.invalid.insert(stem, problems);
             }
         }
     }
+    others::check(&mut set, mentions);
     // A warning about [defaults] is one warning, whichever jobs repeat it.
     job::sort_problems(&mut set.warnings);
     set.warnings.dedup();
@@ -82,11 +100,11 @@ fn job_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-type Read = (String, Result<Parsed, Vec<Problem>>);
+type Read = (String, Result<Vec<Parsed>, Vec<Problem>>);
 
 fn one(file: &Path, around: &Surroundings<'_>) -> Read {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let parsed = match (stem.parse::<JobId>(), read_text(file)) {
+    let parsed = match (JobId::of_file(&stem), read_text(file)) {
         (Ok(id), Ok(text)) => job::parse(&id, file, &text, around),
         (Err(message), _) => Err(vec![Problem::of_file(file, message)]),
         (_, Err(problem)) => Err(vec![*problem]),

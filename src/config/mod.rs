@@ -9,6 +9,7 @@ mod calendars;
 mod diagnostics;
 mod jobs;
 mod load;
+mod others;
 mod providers;
 mod sources;
 mod table;
@@ -19,8 +20,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::job::{
-    Ceilings, Defaults, Environment, JobId, ModelRef, Problem, ScheduleSpec, Surroundings,
-    Unresolved, Usd,
+    Ceilings, Defaults, Does, Environment, JobId, JobSpec, ModelRef, Problem, ScheduleSpec,
+    Surroundings, Unresolved, Usd,
 };
 use crate::schedule::{DateRange, Schedule, Zone, Zones};
 use providers::{Directory, JobModels};
@@ -143,6 +144,9 @@ pub enum AgentTimeout {
 /// The limit of a job's run that writes none, unless the whole agent run's is shorter.
 const RUN_CEILING: Duration = Duration::from_hours(1);
 
+/// The same of a command.
+const COMMAND_CEILING: Duration = Duration::from_mins(10);
+
 impl Config {
     /// The providers by their ids.
     pub fn providers(&self) -> &BTreeMap<String, ProviderConfig> {
@@ -201,6 +205,17 @@ impl Config {
         self.directory.price_of(model)
     }
 
+    /// The limit of a run of this job, if it writes none.
+    pub fn run_ceiling_of(&self, spec: &JobSpec) -> Duration {
+        match spec.does {
+            Does::Agent(_) => self.run_ceiling(),
+            Does::Command(_) => self
+                .ceilings
+                .timeout
+                .map_or(COMMAND_CEILING, |ceiling| COMMAND_CEILING.min(ceiling)),
+        }
+    }
+
     /// Lends what a job's words refer to.
     pub fn with_surroundings<T>(&self, then: impl FnOnce(&Surroundings<'_>) -> T) -> T {
         let models = JobModels::new(&self.directory, &self.agent, &self.environment);
@@ -215,6 +230,7 @@ impl Config {
             run_ceiling: self.run_ceiling(),
             ceilings: &self.ceilings,
             max_usd_per_day: self.max_usd_per_day,
+            setup_timeout: self.scheduler.setup_timeout,
         })
     }
 }

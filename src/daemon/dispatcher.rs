@@ -323,7 +323,8 @@ impl Dispatcher {
             due_at: due_at.unwrap_or(slot_end),
             slot_start,
             slot_end,
-            vars: spec.agent.vars.clone(),
+            vars: spec.agent().map(|agent| agent.vars.clone()).unwrap_or_default(),
+            matrix: spec.matrix.clone(),
         };
         let ticket = Ticket {
             run_id: run.run_id.clone(),

@@ -103,9 +103,8 @@ impl Daemon {
         }
 
         let problems = jobs.problems();
-        let invalid =
-            jobs.invalid.iter().map(|(name, why)| (name.clone(), all_words(why))).collect();
-        let (planner, specs, was_due) = take_in(&store, &config, jobs, now).await?;
+        let TakenIn { planner, specs, invalid, was_due } =
+            take_in(&store, &config, jobs, now).await?;
         let scheduling = match kind {
             Kind::Serve => Scheduling::On,
             Kind::Run => Scheduling::Off,
@@ -218,15 +217,24 @@ fn sweep_workspaces(state_dir: &Path, alive: &[RunId]) {
 /// When jobs were due next, as the ledger has it.
 type NextDues = HashMap<JobId, Option<Timestamp>>;
 
+/// What the files and the ledger together say of the jobs.
+struct TakenIn {
+    planner: Planner,
+    specs: BTreeMap<JobId, Arc<JobSpec>>,
+    invalid: BTreeMap<String, String>,
+    was_due: NextDues,
+}
+
 /// The jobs with what the ledger remembers of them. Only what has changed is written: most starts
 /// change nothing.
 async fn take_in(
     store: &Store,
     config: &Config,
-    jobs: JobSet,
+    mut jobs: JobSet,
     now: Timestamp,
-) -> Result<(Planner, BTreeMap<JobId, Arc<JobSpec>>, NextDues), OpenError> {
+) -> Result<TakenIn, OpenError> {
     let mut memories = store.reader()?.known_jobs()?;
+    jobs.spread(memories.iter().filter(|(_, it)| it.was_there).map(|(name, _)| name.as_str()));
     close_books(store, config, &jobs, &memories, now).await?;
     let is_there =
         |name: &String| jobs.invalid.contains_key(name) || spec_of(&jobs, name).is_some();
@@ -261,7 +269,8 @@ async fn take_in(
             planner.adopt(&id, rules, memory.memory.clone(), now);
         }
     }
-    Ok((planner, specs, was_due))
+    let invalid = jobs.invalid.iter().map(|(name, why)| (name.clone(), all_words(why))).collect();
+    Ok(TakenIn { planner, specs, invalid, was_due })
 }
 
 /// What was due while nobody looked, under schedules that hold no more.

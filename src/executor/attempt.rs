@@ -84,7 +84,7 @@ impl Executor {
         let deadline = match ticket.spec.limits.timeout {
             RunTimeout::After(limit) => Some(limit),
             RunTimeout::Unlimited => None,
-            RunTimeout::Unset => Some(self.config.run_ceiling()),
+            RunTimeout::Unset => Some(self.config.run_ceiling_of(&ticket.spec)),
         };
         let (least, most) = (Duration::from_secs(1), Duration::from_mins(1));
         let pre_execution = deadline.map_or(most, |limit| (limit / 2).clamp(least, most));

@@ -2,15 +2,16 @@
 //! gone, before its workspace is tidied (semantics §2).
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::run::{Executor, Ticket};
+use super::site::Site;
 use crate::clock::rfc3339;
 use crate::job::{Check, CheckSpec, Masker, ReplySchema};
-use crate::process::{Exit, Household, Spec};
+use crate::process::{Errors, Household, Spec};
 use crate::run::{CheckResult, ErrorKind, Failure};
 use crate::store::QueryLimits;
 
@@ -28,15 +29,6 @@ const OUTPUT_CHARS_SHOWN: usize = 300;
 
 /// The name of the check that `output.schema` is.
 const REPLY_SCHEMA: &str = "output.schema";
-
-/// Where a run has worked, for those who look at what it has left.
-#[derive(Debug, Clone)]
-pub(super) struct Site {
-    pub(super) workdir: PathBuf,
-    pub(super) env: Vec<(String, String)>,
-    /// When its clock started.
-    pub(super) started: Timestamp,
-}
 
 impl Executor {
     /// Looks at what the run has left and answered.
@@ -110,23 +102,14 @@ impl Executor {
             cwd: site.workdir.clone(),
             env: site.env.clone(),
             output_bytes_max: OUTPUT_BYTES_MAX,
+            errors: Errors::WithOutput,
         };
         let grace = ticket.spec.limits.stop_grace;
         let child = household.start(spec).await.map_err(|error| error.to_string())?;
         let ended = child.wait_output(CHECK_TIMEOUT).await;
         household.end_all(grace).await;
-        let how = match ended.exit {
-            Exit::Code(0) => return Ok(()),
-            Exit::Code(code) => format!("it exited with {code}"),
-            Exit::Signal(signal) => format!("signal {signal} ended it"),
-            Exit::TimedOut => too_slow(),
-            Exit::Unknown => "how it ended is not known".to_owned(),
-        };
-        let output = ended.output.text;
-        Err(match output.trim() {
-            "" => how,
-            words => format!("{how}: {}", start_of(words)),
-        })
+        let how = ended.exit.complaint(&[0], CHECK_TIMEOUT);
+        how.map_or(Ok(()), |how| Err(with_words(how, &ended.output.text)))
     }
 
     async fn of_sql(&self, ticket: &Ticket, sql: String) -> Result<(), String> {
@@ -160,6 +143,14 @@ async fn in_time(look: impl FnOnce() -> Result<(), String> + Send + 'static) -> 
 
 fn too_slow() -> String {
     format!("it took longer than {}", humantime::format_duration(CHECK_TIMEOUT))
+}
+
+/// How a command ended, with the first words of what it said.
+pub(super) fn with_words(how: String, said: &str) -> String {
+    match said.trim() {
+        "" => how,
+        words => format!("{how}: {}", start_of(words)),
+    }
 }
 
 /// The failure that failed checks mean; `None` if all have passed.

@@ -18,6 +18,7 @@ use super::run::{Executor, Ticket};
 use super::stop::{Stop, failure};
 use super::watchdog::Watchdog;
 use crate::clock::Deadline;
+use crate::job::AgentSpec;
 use crate::run::{ErrorKind, EventPhase, Failure, Outcome, Stream};
 use crate::turn::Turn;
 
@@ -29,12 +30,13 @@ impl Executor {
         ticket: &Ticket,
         watchdog: &Watchdog,
         events: &RunEvents,
+        agent: &AgentSpec,
         first: Resolved,
         holdings: &mut Holdings,
     ) -> Result<String, Stop> {
         let masker = Arc::clone(&holdings.masker);
         let progress = Progress::new(&ticket.run_id, watchdog, events, &masker, &self.store);
-        let mut course = Course::begin(first, &ticket.spec.agent.fallbacks);
+        let mut course = Course::begin(first, &agent.fallbacks);
         loop {
             let window = self.begin_attempt(ticket, watchdog, &course.present, holdings).await?;
             tracing::debug!(rule = %window.rule, window = ?window.window, "idle window");

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::checks::Site;
 use super::cleanup::ModelStream;
+use super::gate;
 use super::lanes::Permits;
 use crate::config::Price;
 use crate::job::Masker;
-use crate::process::Household;
+use crate::process::{Child, Household};
 use crate::session::SessionLock;
 use crate::turn::Turn;
 
@@ -22,7 +22,16 @@ pub(super) struct Holdings {
     pub(super) made_workspace: Option<PathBuf>,
     /// When its clock started.
     pub(super) started: Option<Timestamp>,
-    pub(super) site: Option<Site>,
+    /// Where it works.
+    pub(super) workdir: Option<PathBuf>,
+    /// What its tools and commands see.
+    pub(super) env: Option<Vec<(String, String)>>,
+    /// What its gate has said.
+    pub(super) gate: Option<gate::Answer>,
+    /// The command that it is, once that has started.
+    pub(super) command: Option<Child>,
+    /// How that ended.
+    pub(super) exit_code: Option<i32>,
     pub(super) session_lock: Option<SessionLock>,
     pub(super) turn: Option<Turn>,
     pub(super) attempt: Option<Attempt>,
@@ -47,7 +56,11 @@ impl Holdings {
             permits: None,
             made_workspace: None,
             started: None,
-            site: None,
+            workdir: None,
+            env: None,
+            gate: None,
+            command: None,
+            exit_code: None,
             session_lock: None,
             turn: None,
             attempt: None,

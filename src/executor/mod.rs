@@ -12,11 +12,14 @@
 mod attempt;
 mod checks;
 mod cleanup;
+mod command;
 mod converse;
 mod course;
 mod events;
+mod gate;
 mod holdings;
 mod idle_window;
+mod known;
 mod lanes;
 mod models;
 mod next_attempt;
@@ -26,6 +29,7 @@ mod progress;
 mod rescue;
 mod run;
 mod session_lock;
+mod site;
 mod stop;
 mod watchdog;
 

@@ -13,7 +13,8 @@ use crate::provider::{Locality, probe};
 /// depend on servers of this machine or network alone: cloud endpoints are never asked.
 pub fn probed_servers(spec: &JobSpec, config: &Config) -> Arc<[Server]> {
     let mut servers = BTreeSet::new();
-    for model in std::iter::once(&spec.agent.model).chain(&spec.agent.fallbacks) {
+    let Some(agent) = spec.agent() else { return Arc::default() };
+    for model in std::iter::once(&agent.model).chain(&agent.fallbacks) {
         let base_url = match config.providers().get(&model.provider).map(|it| &it.api) {
             Some(Api::Http { base_url, .. }) => base_url.as_str(),
             Some(Api::Script(_)) | None => return Arc::default(),

@@ -20,7 +20,7 @@ use super::stop::{Stop, ended, internal};
 use super::watchdog::Watchdog;
 use crate::clock::{Clock, to_millis};
 use crate::config::Config;
-use crate::job::JobSpec;
+use crate::job::{Does, JobSpec};
 use crate::plan::RunEnd;
 use crate::process::{Household, SupervisorPath};
 use crate::run::{
@@ -142,6 +142,10 @@ impl Executor {
         holdings.permits = Some(watchdog.guard(lane).await?);
 
         watchdog.set_up(self.config.scheduler.setup_timeout);
+        if let Some(gate) = &ticket.spec.gate {
+            watchdog.entered(Phase::Gate);
+            watchdog.guard(self.ask(ticket, gate, holdings)).await??;
+        }
         let now = to_millis(self.clock.wall());
         watchdog.guard(self.store.start_run(&ticket.run_id, now)).await??;
         holdings.started = Some(now);
@@ -150,9 +154,14 @@ impl Executor {
         tracing::info!(trigger = %ticket.trigger, "run started");
         events.tell(Stream::Lifecycle, EventPhase::Start, lifecycle_start(ticket));
 
-        let prepared = watchdog.guard(self.prepare(ticket, watchdog, holdings)).await;
-        let resolved = prepared??;
-        self.converse(ticket, watchdog, events, resolved, holdings).await
+        match &ticket.spec.does {
+            Does::Agent(agent) => {
+                let prepared = self.prepare(ticket, agent, watchdog, holdings);
+                let resolved = watchdog.guard(prepared).await??;
+                self.converse(ticket, watchdog, events, agent, resolved, holdings).await
+            }
+            Does::Command(command) => self.command(ticket, command, watchdog, holdings).await,
+        }
     }
 
     /// Closes the row of a run whose driving itself panicked: a fault of ours, but no run stays
@@ -171,6 +180,8 @@ impl Executor {
             tool_errors: 0,
             denied_calls: 0,
             unchecked: false,
+            exit_code: None,
+            gate_digest: None,
         };
         self.record_work(ticket, work, None).await;
         let cleanup = Tidying::begin(Arc::clone(&self.clock), Duration::ZERO).end();
@@ -206,7 +217,7 @@ impl Executor {
         // The tools hold the workspace open.
         drop(holdings.turn.take());
         let mut checks = Vec::new();
-        if let (Outcome::Succeeded { reply }, Some(site)) = (outcome, &holdings.site) {
+        if let (Outcome::Succeeded { reply }, Some(site)) = (outcome, &holdings.site(ticket)) {
             let look = self.check(ticket, reply, denied_calls, site, &holdings.masker);
             checks = tidying.meanwhile(look).await;
         }
@@ -267,7 +278,15 @@ fn work_of(ticket: &Ticket, outcome: &Outcome, holdings: &Holdings) -> Work {
     let JobSpec { checks, reply_schema, .. } = &*ticket.spec;
     let is_checked = !checks.is_empty() || reply_schema.is_some();
     let unchecked = is_checked && outcome.failure().is_none();
-    Work { outcome: outcome.clone(), tool_calls, tool_errors, denied_calls, unchecked }
+    Work {
+        outcome: outcome.clone(),
+        tool_calls,
+        tool_errors,
+        denied_calls,
+        unchecked,
+        exit_code: holdings.exit_code,
+        gate_digest: holdings.gate.as_ref().and_then(|gate| gate.digest.clone()),
+    }
 }
 
 /// A success that the host does not find to be one is none.
@@ -297,6 +316,7 @@ fn lifecycle_start(ticket: &Ticket) -> Map<String, Value> {
     let mut data = Map::new();
     data.insert("job".into(), ticket.spec.id.as_str().into());
     data.insert("trigger".into(), ticket.trigger.as_str().into());
-    data.insert("model".into(), ticket.spec.agent.model.to_string().into());
+    let model = ticket.spec.agent().map(|agent| agent.model.to_string());
+    data.insert("model".into(), model.into());
     data
 }

@@ -40,7 +40,10 @@ pub(super) fn ended(stop: &Stop, watchdog: &Watchdog, holdings: &mut Holdings) -
         Stop::Turn(TurnEnd::Fault(fault)) => {
             Some(holdings.masker.mask(&fault.partial_text).into_owned())
         }
-        _ => holdings.turn.as_ref().and_then(Turn::partial_text),
+        _ => match &holdings.command {
+            Some(command) => Some(holdings.masker.mask(&command.output_so_far().text).into_owned()),
+            None => holdings.turn.as_ref().and_then(Turn::partial_text),
+        },
     };
     if matches!(stop, Stop::Tripped(_)) && watchdog.is_asking() {
         holdings.stream = ModelStream::Cut;

@@ -1,17 +1,19 @@
 //! A definition as it holds: defaults applied, names resolved, secrets by name only.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::id::JobId;
 use super::keys::{Key, Kind, Support, json};
 use super::parse::Read;
-use super::spec::{JobSpec, Prompt, Workdir};
+use super::spec::{Does, JobSpec, Prompt, Workdir};
 use super::table::JOB;
 use super::tree::Node;
 
 /// What `show --effective` prints of a job.
-pub(super) fn definition(node: &Node, read: &Read) -> Value {
+pub(super) fn definition(node: &Node, matrix: &BTreeMap<String, String>, read: &Read) -> Value {
     let mut definition = with_defaults(Some(node), JOB);
     let mut put = |table: &str, key: &str, value: Value| {
         if let Some(Value::Object(table)) = definition.get_mut(table) {
@@ -29,18 +31,43 @@ pub(super) fn definition(node: &Node, read: &Read) -> Value {
     if let Some(usd) = read.limits.max_usd {
         put("limits", "max_usd", usd.dollars().into());
     }
-    put("agent", "tools", read.agent.tools.clone().into());
-    put("agent", "model", read.agent.model.to_string().into());
-    put("agent", "fallbacks", read.agent.fallbacks.iter().map(ToString::to_string).collect());
-    if let Prompt::File(path) = &read.agent.prompt {
-        put("agent", "prompt_file", path.display().to_string().into());
+    let workdir = match &read.workdir {
+        Workdir::Fresh => None,
+        Workdir::Existing(path) => Some(path.display().to_string()),
+    };
+    match &read.does {
+        Does::Agent(agent) => {
+            put("agent", "tools", agent.tools.clone().into());
+            put("agent", "model", agent.model.to_string().into());
+            put("agent", "fallbacks", agent.fallbacks.iter().map(ToString::to_string).collect());
+            if let Prompt::File(path) = &agent.prompt {
+                put("agent", "prompt_file", path.display().to_string().into());
+            }
+            if let Some(workdir) = workdir {
+                put("agent", "workdir", workdir.into());
+            }
+        }
+        Does::Command(command) => {
+            put("command", "argv", command.argv.clone().into());
+            if let Some(workdir) = workdir {
+                put("command", "workdir", workdir.into());
+            }
+        }
     }
-    if let Workdir::Existing(path) = &read.agent.workdir {
-        put("agent", "workdir", path.display().to_string().into());
+    if let Some(gate) = &read.gate {
+        put("gate", "command", gate.argv.clone().into());
     }
     let secrets: Map<_, _> =
         read.env.secret.iter().map(|(name, source)| (name.clone(), source.to_json())).collect();
     put("env", "secret", secrets.into());
+    if !matrix.is_empty() {
+        let of = matrix.iter().map(|(key, value)| (key.clone(), value.clone().into()));
+        definition.insert("matrix".to_owned(), Value::Object(of.collect()));
+    }
+    if matches!(read.does, Does::Command(_)) {
+        // What the configuration says of model turns is nothing to a command.
+        definition.remove("agent");
+    }
     Value::Object(definition)
 }
 
@@ -84,7 +111,8 @@ pub(super) fn timing(definition: &Value) -> String {
     Value::Object(TIMING.iter().filter_map(value).collect()).to_string()
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(64), |mut hex, byte| {
         write!(hex, "{byte:02x}").expect("writing to a string cannot fail");

@@ -19,8 +19,11 @@ mod money;
 mod parse;
 mod problem;
 mod prompt;
+mod read_after;
 mod read_agent;
 mod read_checks;
+mod read_command;
+mod read_matrix;
 mod read_retry;
 mod read_schedule;
 pub mod report;
@@ -34,6 +37,7 @@ pub(crate) mod tree;
 
 pub use ceilings::Ceilings;
 pub use effective::digest;
+pub(crate) use effective::hex;
 pub use file::{FILE_BYTES_MAX, read_bytes, read_text};
 pub use id::JobId;
 pub use keys::nearest;
@@ -44,7 +48,7 @@ pub use parse::{
     Defaults, ModelNeeds, Models, Parsed, Surroundings, Unresolved, parse, stored_schedule,
 };
 pub use problem::{Problem, Severity, sort_problems};
-pub use prompt::PROMPT_VARIABLES;
+pub use prompt::{AskedFor, Mention, PROMPT_VARIABLES};
 pub(crate) use read_agent::TOOLS;
 pub use read_checks::{Check, CheckSpec, ReplySchema};
 #[cfg(test)]
@@ -52,8 +56,9 @@ pub(crate) use read_retry::PERMANENT as PERMANENT_KINDS;
 pub use scaffold::scaffold;
 pub use secret::{Environment, SecretError, SecretSource};
 pub use spec::{
-    AfterInterruption, AgentSpec, Catchup, EnvSpec, JobSpec, Limits, ModelRef, Overlap, Prompt,
-    RetrySpec, RunTimeout, ScheduleSpec, Workdir,
+    AfterInterruption, AfterSpec, AgentSpec, Catchup, CommandSpec, Does, EnvSpec, GateOutput,
+    GateSpec, JobSpec, Limits, ModelRef, Overlap, Prompt, RetrySpec, RunIf, RunTimeout,
+    ScheduleSpec, When, Workdir,
 };
 
 /// The JSON Schema of a job file, with every default.

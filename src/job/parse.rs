@@ -11,14 +11,19 @@ use super::id::JobId;
 use super::keys;
 use super::money::Usd;
 use super::problem::{Problem, sort_problems};
+use super::prompt::Mention;
+use super::read_after;
 use super::read_agent;
 use super::read_checks;
+use super::read_command;
+use super::read_matrix;
 use super::read_retry;
 use super::read_schedule;
 use super::secret::{Environment, SecretSource};
 use super::source::Source;
 use super::spec::{
-    AgentSpec, EnvSpec, JobSpec, Limits, ModelRef, RetrySpec, RunTimeout, ScheduleSpec,
+    AfterSpec, Does, EnvSpec, GateSpec, JobSpec, Limits, ModelRef, RetrySpec, RunTimeout,
+    ScheduleSpec, Workdir,
 };
 use super::table::JOB;
 use super::tree::{self, Item, Node};
@@ -47,6 +52,8 @@ pub struct Surroundings<'a> {
     pub ceilings: &'a Ceilings,
     /// What all jobs together may cost in a day.
     pub max_usd_per_day: Option<Usd>,
+    /// How long a run may be set up.
+    pub setup_timeout: Duration,
 }
 
 /// The models that a job can name.
@@ -98,8 +105,9 @@ impl Defaults {
     /// What is wrong with the values in it, whichever job they come to stand in.
     pub(crate) fn problems(&self, around: &Surroundings<'_>) -> Vec<Problem> {
         let Some(node) = &self.0 else { return Vec::new() };
-        let part = Part::Defaults;
-        let mut reader = Reader { node, around, part, seed: "", problems: Vec::new() };
+        let (part, seed, matrix) = (Part::Defaults, "", &BTreeMap::new());
+        let (problems, mentions) = (Vec::new(), Vec::new());
+        let mut reader = Reader { node, around, part, seed, matrix, problems, mentions };
         reader.everything();
         reader.problems
     }
@@ -117,8 +125,10 @@ impl Defaults {
 }
 
 /// Keys that exclude each other: a job that writes one means it in place of a default's other.
-const ALTERNATIVES: &[&[&str]] =
-    &[&["schedule.cron", "schedule.every", "schedule.at"], &["agent.prompt", "agent.prompt_file"]];
+const ALTERNATIVES: &[&[&str]] = &[
+    &["schedule.cron", "schedule.every", "schedule.at"],
+    &["agent.prompt", "agent.prompt_file", "command"],
+];
 
 /// A job that can be run, and what its writer should know.
 #[derive(Debug)]
@@ -127,9 +137,12 @@ pub struct Parsed {
     pub job: JobSpec,
     /// Warnings.
     pub warnings: Vec<Problem>,
+    /// The other jobs that it names: each has to be there.
+    pub mentions: Vec<Mention>,
 }
 
-/// Reads the text of a job file. Either everything in it is right, or all problems come back.
+/// Reads the text of a job file: one job, or one per combination of its matrix. Either everything
+/// in it is right, or all problems come back.
 ///
 /// Looks at the disk only for the files and folders that the job names.
 pub fn parse(
@@ -137,23 +150,54 @@ pub fn parse(
     file: &Path,
     text: &str,
     around: &Surroundings<'_>,
-) -> Result<Parsed, Vec<Problem>> {
+) -> Result<Vec<Parsed>, Vec<Problem>> {
     let source = Source::new(file, text);
     let mut problems = Vec::new();
     let mut own = tree::parse(&source, &mut problems);
     let unreadable = !problems.is_empty();
     check_keys(&mut own, &mut problems);
     let merged = around.defaults.under(own);
-    let seed = id.as_str();
-    let mut reader = Reader { node: &merged, around, part: Part::Job, seed, problems };
+    let mut parsed = Vec::new();
+    let combinations = read_matrix::combinations(id, &merged, &mut problems);
+    let sample = [(id.clone(), read_matrix::sample(&merged))];
+    let all = if combinations.is_empty() { &sample[..] } else { &combinations };
+    for (id, matrix) in all {
+        // What is wrong with the file is wrong with each of its jobs, and is said once.
+        let found = std::mem::take(&mut problems);
+        match one(id, matrix, &merged, (file, around), (found, unreadable)) {
+            Ok(job) => parsed.push(job),
+            Err(found) => {
+                problems = found;
+                break;
+            }
+        }
+    }
+    if !combinations.is_empty() && parsed.len() == combinations.len() {
+        return Ok(parsed);
+    }
+    sort_problems(&mut problems);
+    Err(problems)
+}
+
+/// One job of a file, with what is wrong with the file already.
+fn one(
+    id: &JobId,
+    matrix: &BTreeMap<String, String>,
+    merged: &Node,
+    (file, around): (&Path, &Surroundings<'_>),
+    (problems, unreadable): (Vec<Problem>, bool),
+) -> Result<Parsed, Vec<Problem>> {
+    let (part, seed, mentions) = (Part::Job, id.as_str(), Vec::new());
+    let mut reader = Reader { node: merged, around, part, seed, matrix, problems, mentions };
     // A file with a syntax error lacks what stands behind it; what is missing is not its fault.
     let read = if unreadable { None } else { reader.everything() };
-    let mut problems = reader.problems;
+    let Reader { mut problems, mentions, .. } = reader;
     sort_problems(&mut problems);
     let Some(read) = read.filter(|_| !problems.iter().any(Problem::is_error)) else {
         return Err(problems);
     };
-    Ok(Parsed { job: job_spec(id, file, &merged, read), warnings: problems })
+    let job = job_spec(id, file, merged, matrix, read);
+    Ok(Parsed { job, warnings: problems, mentions })
 }
 
 /// The schedule of a definition that was stored as JSON; `None` if there is none or it can no
@@ -169,7 +213,8 @@ pub fn stored_schedule(
     let source = Source::new(Path::new("definition"), &text);
     let mut problems = Vec::new();
     let node = tree::parse(&source, &mut problems);
-    let mut reader = Reader { node: &node, around, part: Part::Job, seed: id.as_str(), problems };
+    let (part, seed, matrix, mentions) = (Part::Job, id.as_str(), &BTreeMap::new(), Vec::new());
+    let mut reader = Reader { node: &node, around, part, seed, matrix, problems, mentions };
     let spec = read_schedule::schedule(&mut reader)?;
     (!reader.problems.iter().any(Problem::is_error)).then_some(spec)
 }
@@ -183,8 +228,14 @@ fn check_keys(own: &mut Node, problems: &mut Vec<Problem>) {
     problems.extend(found);
 }
 
-fn job_spec(id: &JobId, file: &Path, merged: &Node, read: Read) -> JobSpec {
-    let effective = effective::definition(merged, &read);
+fn job_spec(
+    id: &JobId,
+    file: &Path,
+    merged: &Node,
+    matrix: &BTreeMap<String, String>,
+    read: Read,
+) -> JobSpec {
+    let effective = effective::definition(merged, matrix, &read);
     JobSpec {
         id: id.clone(),
         file: file.to_owned(),
@@ -194,7 +245,11 @@ fn job_spec(id: &JobId, file: &Path, merged: &Node, read: Read) -> JobSpec {
         enabled: merged.bool("enabled").unwrap_or(true),
         lane: merged.text("lane").map(str::to_owned),
         schedule: read.schedule,
-        agent: read.agent,
+        after: read.after,
+        matrix: matrix.clone(),
+        gate: read.gate,
+        does: read.does,
+        workdir: read.workdir,
         env: read.env,
         limits: read.limits,
         retry: read.retry,
@@ -208,7 +263,10 @@ fn job_spec(id: &JobId, file: &Path, merged: &Node, read: Read) -> JobSpec {
 /// The parts that need more than a look at one value.
 pub(super) struct Read {
     pub(super) schedule: Option<ScheduleSpec>,
-    pub(super) agent: AgentSpec,
+    pub(super) after: Option<AfterSpec>,
+    pub(super) gate: Option<GateSpec>,
+    pub(super) does: Does,
+    pub(super) workdir: Workdir,
     pub(super) env: EnvSpec,
     pub(super) limits: Limits,
     pub(super) retry: RetrySpec,
@@ -229,7 +287,11 @@ pub(super) struct Reader<'a> {
     pub(super) part: Part,
     /// What spreads this job's starts: its id.
     pub(super) seed: &'a str,
+    /// Its combination, if it is of a matrix.
+    pub(super) matrix: &'a BTreeMap<String, String>,
     pub(super) problems: Vec<Problem>,
+    /// The other jobs that it names.
+    pub(super) mentions: Vec<Mention>,
 }
 
 impl Reader<'_> {
@@ -238,12 +300,39 @@ impl Reader<'_> {
         let mut limits = limits(self.node);
         ceilings::bound_limits(self, &mut limits);
         let schedule = read_schedule::schedule(self);
-        let agent = read_agent::agent(self, &limits);
+        let after = read_after::after(self);
+        let gate = read_command::gate(self);
+        let does = self.does(&limits);
+        let workdir = self.workdir();
         let env = self.env();
         let retry = read_retry::retry(self);
         let checks = read_checks::checks(self);
         let reply_schema = read_checks::reply_schema(self);
-        Some(Read { schedule, agent: agent?, env, limits, retry, checks, reply_schema })
+        let (does, workdir) = (does?, workdir?);
+        Some(Read {
+            schedule,
+            after,
+            gate,
+            does,
+            workdir,
+            env,
+            limits,
+            retry,
+            checks,
+            reply_schema,
+        })
+    }
+
+    fn does(&mut self, limits: &Limits) -> Option<Does> {
+        match self.node.get("command") {
+            Some(_) => read_command::command(self).map(Does::Command),
+            None => read_agent::agent(self, limits).map(Does::Agent),
+        }
+    }
+
+    fn workdir(&mut self) -> Option<Workdir> {
+        let of_command = self.node.get("command").is_some();
+        read_command::workdir(self, if of_command { "command.workdir" } else { "agent.workdir" })
     }
 
     /// Reports a problem with the value at `path`, or at the nearest table above it.
@@ -355,7 +444,8 @@ impl Reader<'_> {
     }
 }
 
-fn has_refused(table: &tree::Table) -> bool {
+/// Whether something in it has been reported already: what is missing then may be what was meant.
+pub(super) fn has_refused(table: &tree::Table) -> bool {
     table.values().any(|entry| matches!(entry.node.item, Item::Refused))
 }
 

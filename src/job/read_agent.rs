@@ -1,6 +1,5 @@
 //! `[agent]`: what to say to which model with which tools, and where.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ceilings::{Only, refusal_of_pattern, refusal_of_tool, usual_tools};
@@ -9,7 +8,7 @@ use super::keys::did_you_mean;
 use super::parse::{Part, Reader};
 use super::prompt;
 use super::source::Source;
-use super::spec::{AgentSpec, Limits, ModelRef, Prompt, RunTimeout, Workdir};
+use super::spec::{AgentSpec, Limits, ModelRef, Prompt, RunTimeout};
 use super::tree::Item;
 
 /// The tools that a job may name.
@@ -30,17 +29,8 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
     prices(reader, model.iter().chain(&fallbacks), limits);
     let tools = tools(reader);
     let exec_allow = exec_allow(reader, &tools);
-    let workdir = workdir(reader);
     let vars = reader.node.text_map("agent.vars");
-    Some(AgentSpec {
-        prompt: prompt?,
-        vars,
-        model: model?,
-        fallbacks,
-        tools,
-        exec_allow,
-        workdir: workdir?,
-    })
+    Some(AgentSpec { prompt: prompt?, vars, model: model?, fallbacks, tools, exec_allow })
 }
 
 fn prompt(reader: &mut Reader<'_>) -> Option<Prompt> {
@@ -66,8 +56,7 @@ fn prompt(reader: &mut Reader<'_>) -> Option<Prompt> {
             let start = place.source.content_start(&place.span, text);
             let written =
                 prompt::Written { source: &place.source, span: place.span.clone(), start };
-            let vars = node.text_map("agent.vars");
-            prompt::check(text, &written, "agent.prompt", &vars, &mut reader.problems);
+            check_prompt(reader, "agent.prompt", text, &written);
             Some(Prompt::Inline(text.to_owned()))
         }
         (None, Some(_)) => {
@@ -76,6 +65,14 @@ fn prompt(reader: &mut Reader<'_>) -> Option<Prompt> {
             Some(Prompt::File(path))
         }
     }
+}
+
+fn check_prompt(reader: &mut Reader<'_>, key: &str, text: &str, written: &prompt::Written<'_>) {
+    let vars = reader.node.text_map("agent.vars");
+    let has_gate = reader.node.get("gate").is_some();
+    let of = prompt::Of { key, vars: &vars, has_gate, matrix: reader.matrix };
+    let mentions = prompt::check(text, written, of, &mut reader.problems);
+    reader.mentions.extend(mentions);
 }
 
 fn prompt_file(reader: &mut Reader<'_>, path: &std::path::Path) {
@@ -89,8 +86,7 @@ fn prompt_file(reader: &mut Reader<'_>, path: &std::path::Path) {
         Ok(text) => {
             let source = Source::new(path, &text);
             let written = prompt::Written { source: &source, span: 0..text.len(), start: Some(0) };
-            let vars = reader.node.text_map("agent.vars");
-            prompt::check(&text, &written, key, &vars, &mut reader.problems);
+            check_prompt(reader, key, &text, &written);
         }
         Err(why) => {
             reader.refuse(key, format!("the prompt file `{}` {why}", path.display()), None);
@@ -284,18 +280,4 @@ fn exec_allow(reader: &mut Reader<'_>, tools: &[String]) -> Vec<String> {
         reader.warn("agent.exec_allow", "`exec` is not among `tools`: this allows nothing");
     }
     written.into_iter().map(|(pattern, _)| pattern.to_owned()).collect()
-}
-
-fn workdir(reader: &mut Reader<'_>) -> Option<Workdir> {
-    let key = "agent.workdir";
-    if reader.node.get(key).is_none() {
-        return Some(Workdir::Fresh);
-    }
-    let path: PathBuf = reader.node.path(key)?;
-    if path.is_dir() {
-        return Some(Workdir::Existing(path));
-    }
-    let why = if path.exists() { "is not a folder" } else { "does not exist" };
-    reader.refuse(key, format!("the folder `{}` {why}", path.display()), None);
-    None
 }

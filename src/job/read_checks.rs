@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::file::{FILE_BYTES_MAX, read_text};
 use super::parse::Reader;
+use super::read_command::argv_of;
 use super::tree::{Item, Node};
 
 /// One check.
@@ -148,7 +149,7 @@ fn check(reader: &mut Reader<'_>, node: &Node) -> Option<CheckSpec> {
             fresh: node.bool("fresh").unwrap_or(true),
             min_bytes: node.integer("min_bytes").unwrap_or(0),
         }),
-        "command" => command(node, value),
+        "command" => argv_of(value)?.map(Check::Command),
         "regex" => pattern().map(Check::Regex),
         "not_regex" => pattern().map(Check::NotRegex),
         "sql" => Ok(Check::Sql(text.to_owned())),
@@ -163,22 +164,6 @@ fn check(reader: &mut Reader<'_>, node: &Node) -> Option<CheckSpec> {
         }
         Err(message) => refuse(value, message),
     }
-}
-
-/// A program with a slash in it is relative to the file that names it.
-fn command(node: &Node, value: &Node) -> Result<Check, String> {
-    let words = node.texts("command").unwrap_or_default();
-    let mut argv: Vec<_> = words.into_iter().map(|(word, _)| word.to_owned()).collect();
-    let Some(program) = argv.first_mut().filter(|program| !program.is_empty()) else {
-        return Err("`command` names no program".into());
-    };
-    if program.contains('/') {
-        *program = value.source.folder().join(&*program).display().to_string();
-    }
-    if argv.iter().any(|word| word.contains('\0')) {
-        return Err("a command cannot hold a NUL byte".into());
-    }
-    Ok(Check::Command(argv))
 }
 
 fn named(kind: &str, value: &Node) -> String {

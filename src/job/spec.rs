@@ -27,10 +27,18 @@ pub struct JobSpec {
     pub enabled: bool,
     /// The named lane it waits in, besides the global one.
     pub lane: Option<String>,
-    /// When it is due; `None` means only by hand.
+    /// When it is due; `None` means only by hand, or after others.
     pub schedule: Option<ScheduleSpec>,
+    /// The jobs whose end starts it.
+    pub after: Option<AfterSpec>,
+    /// Its combination, if it is one job of a matrix.
+    pub matrix: BTreeMap<String, String>,
+    /// What decides beforehand whether it does anything.
+    pub gate: Option<GateSpec>,
     /// What it does.
-    pub agent: AgentSpec,
+    pub does: Does,
+    /// Where it does it.
+    pub workdir: Workdir,
     /// What its commands see of the environment.
     pub env: EnvSpec,
     /// Its bounds.
@@ -49,6 +57,14 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// Its model turn, unless it is a command.
+    pub fn agent(&self) -> Option<&AgentSpec> {
+        match &self.does {
+            Does::Agent(agent) => Some(agent),
+            Does::Command(_) => None,
+        }
+    }
+
     /// What of the definition says when the job is due, as JSON: another text is another schedule,
     /// and begins new decisions.
     pub fn timing(&self) -> String {
@@ -73,6 +89,38 @@ pub struct ScheduleSpec {
     /// What to do when it is due while its last run lives.
     pub overlap: Overlap,
 }
+
+/// The jobs whose end starts this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AfterSpec {
+    /// Which; all of them, per slot. Never empty.
+    pub jobs: Vec<JobId>,
+    /// Which end counts.
+    pub when: When,
+}
+
+impl std::fmt::Display for AfterSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let jobs: Vec<_> = self.jobs.iter().map(JobId::as_str).collect();
+        write!(f, "after {}", jobs.join(", "))?;
+        match self.when {
+            When::Succeeded => Ok(()),
+            When::Failed | When::Finished => write!(f, " ({})", self.when),
+        }
+    }
+}
+
+words!(
+    /// Which end of a job starts what comes after it.
+    When {
+        /// It succeeded.
+        Succeeded = "succeeded",
+        /// It failed, timed out or was interrupted, after its last attempt.
+        Failed = "failed",
+        /// Either.
+        Finished = "finished",
+    }
+);
 
 words!(
     /// What happens to slots that were missed.
@@ -102,6 +150,58 @@ words!(
     }
 );
 
+/// What a run of a job does.
+#[derive(Debug, Clone)]
+pub enum Does {
+    /// A model turn.
+    Agent(AgentSpec),
+    /// A command, without any model.
+    Command(CommandSpec),
+}
+
+/// A command in place of a model turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandSpec {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Exit codes that are a success. Never empty.
+    pub ok_exit: Vec<i32>,
+}
+
+/// A command that decides whether a run does anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateSpec {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// What means yes.
+    pub run_if: RunIf,
+    /// Whether the model is told what it printed.
+    pub output: GateOutput,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+words!(
+    /// What of a gate means yes.
+    RunIf {
+        /// It exits with zero.
+        ExitZero = "exit_zero",
+        /// It prints something, too.
+        Output = "output",
+        /// It prints something else than before the job's last success.
+        Changed = "changed",
+    }
+);
+
+/// What becomes of what a gate prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateOutput {
+    /// The model is told.
+    Passed,
+    /// Only a prompt that names it gets it.
+    Kept,
+}
+
 /// A model turn: what to say to which model with which tools.
 #[derive(Debug, Clone)]
 pub struct AgentSpec {
@@ -117,8 +217,6 @@ pub struct AgentSpec {
     pub tools: Vec<String>,
     /// Patterns of commands that `exec` may run; empty: `exec` is denied.
     pub exec_allow: Vec<String>,
-    /// Where it works.
-    pub workdir: Workdir,
 }
 
 /// Where the prompt's text is.

@@ -26,14 +26,14 @@ pub(crate) static JOB: &[Key] = &[
     key("enabled", Bool, "true", Now, "Whether its slots start runs."),
     key("lane", Text, "", Now, "A named lane of the configuration to wait in."),
     key("schedule", Table(SCHEDULE), "", Now, "When it is due; absent: only by hand."),
-    key("gate", Table(GATE), "", Later, "A command that decides whether the model is called."),
+    key("gate", Table(GATE), "", Now, "A command that decides whether the model is called."),
     key("agent", Table(AGENT), "{}", Now, "The model turn."),
-    key("command", Table(COMMAND), "", Later, "A command instead of a model turn."),
+    key("command", Table(COMMAND), "", Now, "A command instead of a model turn."),
     key("env", Table(ENV), "{}", Now, "The environment of the job's commands."),
     key("limits", Table(LIMITS), "{}", Now, "The bounds of a run."),
     key("retry", Table(RETRY), "{}", Now, "What follows a failed run."),
     key("after", Table(AFTER), "", Later, "Jobs whose end starts this one."),
-    key("matrix", Kind::Map(&Texts), "", Later, "One job per combination of these values."),
+    key("matrix", Kind::Map(&Texts), "", Now, "One job per combination of these values."),
     key("output", Table(OUTPUT), "", Now, "What a reply and a run's files must look like."),
     key("check", Tables(CHECK), "", Now, "What the host checks before it calls a run a success."),
     key("deliver", Tables(DELIVER), "", Later, "Where the reply is sent."),
@@ -96,16 +96,16 @@ static SCHEDULE: &[Key] = &[
 ];
 
 static GATE: &[Key] = &[
-    key("command", Texts, "", Later, "Program and arguments."),
+    key("command", Texts, "", Now, "Program and arguments."),
     key(
         "run_if",
         Words(&["exit_zero", "output", "changed"]),
         r#""exit_zero""#,
-        Later,
+        Now,
         "When it says yes.",
     ),
-    key("pass_output", Bool, "true", Later, "Its standard output becomes context."),
-    key("timeout", TIME, "", Later, "How long it may take."),
+    key("pass_output", Bool, "true", Now, "Its standard output becomes context."),
+    key("timeout", TIME, r#""30s""#, Now, "How long it may take."),
 ];
 
 static AGENT: &[Key] = &[
@@ -148,8 +148,9 @@ static AGENT: &[Key] = &[
 pub(crate) static THINKING: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh"];
 
 static COMMAND: &[Key] = &[
-    key("argv", Texts, "", Later, "Program and arguments."),
-    key("ok_exit", Any, "[0]", Later, "Exit codes that are a success."),
+    key("argv", Texts, "", Now, "Program and arguments."),
+    key("workdir", Text, "", Now, "Where it works; absent: a fresh folder per run."),
+    key("ok_exit", Any, "[0]", Now, "Exit codes that are a success."),
 ];
 
 static ENV: &[Key] = &[
@@ -196,12 +197,12 @@ static RETRY: &[Key] = &[
 ];
 
 static AFTER: &[Key] = &[
-    key("jobs", Texts, "", Later, "The upstream jobs."),
+    key("jobs", Texts, "", Now, "The upstream jobs."),
     key(
         "when",
         Words(&["succeeded", "failed", "finished"]),
         r#""succeeded""#,
-        Later,
+        Now,
         "Which end counts.",
     ),
 ];

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::adopted;
 use super::environment::RUN_MARKER;
 use super::identity::ProcessId;
-use super::output::Collected;
+use super::output::{Collected, Pipes};
 use super::protocol::{Failure, Order};
 use super::stray::{self, Mark};
 use super::supervisor::SUPERVISE;
@@ -36,6 +36,17 @@ pub struct Spec {
     pub env: Vec<(String, String)>,
     /// How much of the output to keep, half of it from its start and half from its end.
     pub output_bytes_max: usize,
+    /// Where standard error goes.
+    pub errors: Errors,
+}
+
+/// Where a command's standard error goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Errors {
+    /// Among its output, as on a terminal.
+    WithOutput,
+    /// Apart.
+    Apart,
 }
 
 /// Why a command was not started.
@@ -133,7 +144,7 @@ impl Household {
     pub async fn start(&self, spec: Spec) -> Result<Child, StartError> {
         let program = spec.argv.first().cloned().unwrap_or_default();
         let failed = |source| StartError::Supervisor { program: program.clone(), source };
-        let (tree, collected) = self.start_supervisor(&program, spec.output_bytes_max)?;
+        let (tree, pipes) = self.start_supervisor(&program, spec.output_bytes_max, spec.errors)?;
         let mut env = spec.env;
         env.push((RUN_MARKER.to_owned(), self.0.run_id.clone()));
         let order = Order { argv: spec.argv, cwd: spec.cwd, env };
@@ -142,7 +153,7 @@ impl Household {
             Ok(tree.until(|story| story.started.clone()).await)
         };
         match timeout(START_LIMIT, answer).await {
-            Ok(Ok(Some(Ok(main)))) => Ok(Child::new(tree, collected, main)),
+            Ok(Ok(Some(Ok(main)))) => Ok(Child::new(tree, pipes, main)),
             Ok(Ok(Some(Err((what, message))))) => {
                 Err(start_error(what, program, order.cwd, message))
             }
@@ -205,13 +216,23 @@ impl Household {
         &self,
         program: &str,
         output_bytes_max: usize,
-    ) -> Result<(Arc<Tree>, Collected), StartError> {
+        errors: Errors,
+    ) -> Result<(Arc<Tree>, Pipes), StartError> {
         let failed = |source| StartError::Supervisor { program: program.to_owned(), source };
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         let ours = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
-        let (reader, writer) = io::pipe().map_err(failed)?;
-        let collected = Collected::from(OwnedFd::from(reader), output_bytes_max).map_err(failed)?;
+        let pipe = || -> io::Result<_> {
+            let (reader, writer) = io::pipe()?;
+            Ok((Collected::from(OwnedFd::from(reader), output_bytes_max)?, writer))
+        };
+        let (output, writer) = pipe().map_err(failed)?;
+        let (errors, errors_writer) = match errors {
+            Errors::WithOutput => (None, writer.try_clone().map_err(failed)?),
+            Errors::Apart => {
+                pipe().map(|(errors, writer)| (Some(errors), writer)).map_err(failed)?
+            }
+        };
         // Nothing may run between the check and the entry in the list.
         let mut state = self.lock();
         if state.is_ended {
@@ -224,8 +245,8 @@ impl Household {
             .env_clear()
             .current_dir("/")
             .stdin(OwnedFd::from(theirs))
-            .stdout(writer.try_clone().map_err(failed)?)
-            .stderr(writer);
+            .stdout(writer)
+            .stderr(errors_writer);
         let (process, id) = adopted::start(|| {
             let process = command.spawn()?;
             let pid = process.id().and_then(|pid| i32::try_from(pid).ok());
@@ -236,7 +257,7 @@ impl Household {
         let tree = Arc::new(Tree::new(id, process, ours));
         state.trees.retain(|tree| !tree.is_forgettable());
         state.trees.push(Arc::clone(&tree));
-        Ok((tree, collected))
+        Ok((tree, Pipes { output, errors }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

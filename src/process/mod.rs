@@ -31,7 +31,7 @@ mod watch;
 
 pub use adopted::adopt_orphans;
 pub use environment::{RUN_MARKER, base_environment};
-pub use household::{Household, Spec, StartError, SupervisorPath};
+pub use household::{Errors, Household, Spec, StartError, SupervisorPath};
 pub use identity::{ProcessId, boot_id};
 pub use output::Output;
 pub use stray::{end_orphans, living_runs};

@@ -140,6 +140,14 @@ pub(super) struct Collected {
     progress: watch::Receiver<u64>,
 }
 
+/// What a command prints.
+#[derive(Debug)]
+pub(super) struct Pipes {
+    pub(super) output: Collected,
+    /// Where its standard error comes apart.
+    pub(super) errors: Option<Collected>,
+}
+
 impl Collected {
     /// Drains `pipe` from now until its end.
     pub fn from(pipe: OwnedFd, bytes_max: usize) -> io::Result<Self> {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::adopted;
 use super::identity::ProcessId;
-use super::output::{Collected, Output};
+use super::output::{Collected, Output, Pipes};
 use super::protocol::{Fact, Failure, Request};
 use super::stray::{self, Mark};
 use super::table;
@@ -35,6 +35,30 @@ pub enum Exit {
     Unknown,
 }
 
+impl Exit {
+    /// What is wrong with it, if it is not one of the codes that are a success; `limit` is what
+    /// the command had.
+    pub fn complaint(self, ok: &[i32], limit: Duration) -> Option<String> {
+        match self {
+            Self::Code(code) if ok.contains(&code) => None,
+            Self::Code(code) => Some(format!("it exited with {code}")),
+            Self::Signal(signal) => Some(format!("signal {signal} ended it")),
+            Self::TimedOut => {
+                Some(format!("it took longer than {}", humantime::format_duration(limit)))
+            }
+            Self::Unknown => Some("how it ended is not known".to_owned()),
+        }
+    }
+
+    /// The exit code, if it ended by itself.
+    pub fn code(self) -> Option<i32> {
+        match self {
+            Self::Code(code) => Some(code),
+            Self::Signal(_) | Self::TimedOut | Self::Unknown => None,
+        }
+    }
+}
+
 /// A command that ended, or that was waited for long enough.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
@@ -42,6 +66,8 @@ pub struct Ended {
     pub exit: Exit,
     /// What it had printed until then.
     pub output: Output,
+    /// The same on standard error, where that was kept apart.
+    pub errors: Output,
 }
 
 /// A process that outlived the end of its tree.
@@ -73,13 +99,13 @@ impl TreeEnd {
 #[derive(Debug)]
 pub struct Child {
     tree: Arc<Tree>,
-    collected: Collected,
+    pipes: Pipes,
     id: ProcessId,
 }
 
 impl Child {
-    pub(super) fn new(tree: Arc<Tree>, collected: Collected, id: ProcessId) -> Self {
-        Self { tree, collected, id }
+    pub(super) fn new(tree: Arc<Tree>, pipes: Pipes, id: ProcessId) -> Self {
+        Self { tree, pipes, id }
     }
 
     /// The command's own process.
@@ -93,10 +119,20 @@ impl Child {
     /// pipe. A command that timed out goes on: see [`Child::end`]. May be called again.
     pub async fn wait_output(&self, limit: Duration) -> Ended {
         let exit = timeout(limit, self.tree.exit()).await.unwrap_or(Exit::TimedOut);
+        let Pipes { output, errors } = &self.pipes;
         if exit != Exit::TimedOut {
-            self.collected.settle().await;
+            output.settle().await;
+            if let Some(errors) = errors {
+                errors.settle().await;
+            }
         }
-        Ended { exit, output: self.collected.output() }
+        let errors = errors.as_ref().map(Collected::output).unwrap_or_default();
+        Ended { exit, output: output.output(), errors }
+    }
+
+    /// What it has printed so far.
+    pub fn output_so_far(&self) -> Output {
+        self.pipes.output.output()
     }
 
     /// Ends this command's tree: asks all of it, waits `grace`, then kills until none is left.

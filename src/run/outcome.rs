@@ -100,6 +100,10 @@ pub struct Work {
     pub denied_calls: u32,
     /// The host has not looked yet whether its success is one.
     pub unchecked: bool,
+    /// How its command ended, if it is one and ended by itself.
+    pub exit_code: Option<i32>,
+    /// What tells the output of its gate from another one.
+    pub gate_digest: Option<String>,
 }
 
 #[cfg(test)]

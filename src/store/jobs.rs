@@ -96,6 +96,16 @@ impl Reader {
         Ok(Some((until, ahead(&self.0, job.as_str(), until)?)))
     }
 
+    /// What tells the output of the job's gate before its last success from another one.
+    pub fn gate_digest(&self, job: &JobId) -> Result<Option<String>, StoreError> {
+        let digest = self
+            .0
+            .prepare_cached("SELECT gate_digest FROM jobs WHERE job = ?1")?
+            .query_row([job.as_str()], |row| row.get(0))
+            .optional()?;
+        Ok(digest.flatten())
+    }
+
     /// A definition as JSON.
     pub fn definition(&self, hash: &str) -> Result<Option<String>, StoreError> {
         Ok(self

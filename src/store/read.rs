@@ -113,6 +113,23 @@ impl PastSlot {
 }
 
 impl Reader {
+    /// What a job has answered: in its last success, or in that of one slot.
+    pub fn last_reply(
+        &self,
+        job: &str,
+        slot: Option<Timestamp>,
+    ) -> Result<Option<String>, StoreError> {
+        Ok(self
+            .0
+            .prepare_cached(
+                "SELECT reply FROM runs
+                 WHERE job = ?1 AND state = 'succeeded' AND (?2 IS NULL OR due_at = ?2)
+                 ORDER BY queued_at DESC LIMIT 1",
+            )?
+            .query_row(params![job, slot.map(instant::text)], |row| row.get(0))
+            .optional()?)
+    }
+
     /// Opens the database at `path` for reading.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         match path.try_exists() {

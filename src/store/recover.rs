@@ -278,6 +278,8 @@ fn interrupted(why: ErrorKind, state: State) -> Work {
         tool_errors: 0,
         denied_calls: 0,
         unchecked: false,
+        exit_code: None,
+        gate_digest: None,
     }
 }
 

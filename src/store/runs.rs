@@ -211,7 +211,7 @@ pub(super) fn set_work(db: &Connection, run_id: &RunId, work: &Work) -> rusqlite
         "UPDATE runs SET work_state = ?2, error_kind = ?3, error_message = ?4, limit_name = ?5,
                          limit_ms = ?6, phase = ?7, retryable = ?8, reply = ?9, partial_text = ?10,
                          tool_calls = ?11, tool_errors = ?12, denied_calls = ?13,
-                         unchecked = ?14
+                         unchecked = ?14, exit_code = ?15, gate_digest = ?16
          WHERE run_id = ?1 AND state IN ('queued', 'running') AND work_state IS NULL",
     )?
     .execute(params![
@@ -229,6 +229,8 @@ pub(super) fn set_work(db: &Connection, run_id: &RunId, work: &Work) -> rusqlite
         work.tool_errors,
         work.denied_calls,
         work.unchecked,
+        work.exit_code,
+        work.gate_digest,
     ])?;
     Ok(())
 }
@@ -352,10 +354,30 @@ pub(super) fn settle_by_itself(db: &Connection, run_id: &RunId) -> rusqlite::Res
          WHERE run_id = ?1 AND (state = 'succeeded' OR trigger IN ('manual', 'rpc'))",
     )?
     .execute([run_id.as_str()])?;
+    skip_gated(db, run_id)?;
+    db.prepare_cached(
+        "UPDATE jobs SET gate_digest = (SELECT gate_digest FROM runs WHERE run_id = ?1)
+         WHERE job = (SELECT job FROM runs
+                       WHERE run_id = ?1 AND state = 'succeeded' AND gate_digest IS NOT NULL)",
+    )?
+    .execute([run_id.as_str()])?;
     db.prepare_cached(
         "UPDATE jobs SET failed_slots = 0, counted_failures = 0, backoff_until = NULL
          WHERE failed_slots > 0
            AND job = (SELECT job FROM runs WHERE run_id = ?1 AND state = 'succeeded')",
+    )?
+    .execute([run_id.as_str()])
+    .map(drop)
+}
+
+/// A gate that says no takes back the start of the slot (contract §3).
+fn skip_gated(db: &Connection, run_id: &RunId) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "UPDATE slots SET decision = 'skipped', reason = 'gate'
+         WHERE decision = 'started' AND (job, due_at) =
+               (SELECT job, due_at FROM runs
+                 WHERE run_id = ?1 AND state = 'cancelled' AND error_kind = 'gate')
+           AND run_id = ?1",
     )?
     .execute([run_id.as_str()])
     .map(drop)

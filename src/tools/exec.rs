@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::parameters::{definition, parse};
 use super::tool::{Arguments, Refusal, Tool, ToolContext, ToolOutcome, Verdict};
-use crate::process::{Child, Ended, Exit, Spec};
+use crate::process::{Child, Ended, Errors, Exit, Spec};
 use crate::provider::ToolDefinition;
 
 /// How much of the output a model gets: half from the start, half from the end.
@@ -91,6 +91,7 @@ async fn exec(arguments: Arguments, context: &ToolContext) -> Result<ToolOutcome
         cwd: context.workspace.path().to_owned(),
         env: context.env.clone(),
         output_bytes_max: OUTPUT_BYTES_MAX,
+        errors: Errors::WithOutput,
     };
     let started = context.household.start(spec).await;
     let child = started.map_err(|error| Refusal::Failed(error.to_string()))?;
@@ -110,10 +111,7 @@ async fn outcome(child: &Child, ended: Ended, limit: Duration, grace: Duration) 
             (Verdict::TimedOut, Some(note))
         }
     };
-    let exit_code = match ended.exit {
-        Exit::Code(code) => Some(code),
-        Exit::Signal(_) | Exit::Unknown | Exit::TimedOut => None,
-    };
+    let exit_code = ended.exit.code();
     let mut content = ended.output.text;
     if let Some(note) = note {
         let gap = if content.is_empty() || content.ends_with('\n') { "" } else { "\n" };

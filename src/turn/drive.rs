@@ -334,7 +334,7 @@ fn tool_result_chars_max(context_window: Option<u64>) -> usize {
 }
 
 /// `text`, or its head and tail with the cut stated.
-fn cut(text: &str, chars_max: usize) -> String {
+pub(crate) fn cut(text: &str, chars_max: usize) -> String {
     let length = text.chars().count();
     if length <= chars_max {
         return text.to_owned();

@@ -9,6 +9,7 @@ mod observe;
 mod prompt;
 
 pub use budget::{AttemptBill, Bounds, OverLimit};
+pub(crate) use drive::cut;
 pub use drive::{Model, Tally, Turn, TurnEnd};
 pub use observe::{Observer, TurnEvent};
-pub use prompt::{PromptError, Tools, Variables, render, system_prompt};
+pub use prompt::{Known, PromptError, Tools, Variables, render, system_prompt};

@@ -27,10 +27,26 @@ pub struct Variables {
     pub slot_end: Timestamp,
     /// `{{ vars.x }}`.
     pub vars: BTreeMap<String, String>,
+    /// `{{ matrix.x }}`.
+    pub matrix: BTreeMap<String, String>,
+}
+
+/// What else `{{ … }}` may name: what the job itself and others have said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    /// `{{ gate.output }}`, if the job has a gate.
+    pub gate_output: Option<String>,
+    /// `{{ previous.reply }}`: of the job's last success; empty before the first one.
+    pub previous_reply: String,
+    /// `{{ jobs.x.reply }}`, of each that has one.
+    pub replies: BTreeMap<String, String>,
 }
 
 /// Fills in `template`; a name that is not known is an error, never an empty text.
-pub fn render(template: &str, variables: &Variables) -> Result<String, PromptError> {
+pub fn render(template: &str, variables: &Variables, known: &Known) -> Result<String, PromptError> {
+    let reply = |(job, reply): (&String, &String)| (job.clone(), context! { reply => reply });
+    let jobs: BTreeMap<_, _> = known.replies.iter().map(reply).collect();
+    let gate = known.gate_output.as_ref().map(|output| context! { output => output });
     environment()
         .render_str(
             template,
@@ -41,6 +57,10 @@ pub fn render(template: &str, variables: &Variables) -> Result<String, PromptErr
                     end => rfc3339(variables.slot_end),
                 },
                 vars => variables.vars.clone(),
+                matrix => variables.matrix.clone(),
+                gate => gate.unwrap_or_else(|| context! {}),
+                previous => context! { reply => &known.previous_reply },
+                jobs => jobs,
             },
         )
         .map_err(|error| PromptError(format!("{error:#}")))
@@ -90,33 +110,50 @@ mod tests {
             slot_start: "2026-11-29T09:00:00Z".parse().unwrap(),
             slot_end: "2026-11-30T09:00:00Z".parse().unwrap(),
             vars: BTreeMap::from([("region".into(), "EU".into())]),
+            matrix: BTreeMap::from([("size".into(), "xl".into())]),
         }
+    }
+
+    fn render(template: &str) -> Result<String, PromptError> {
+        let known = Known {
+            gate_output: Some("3 rows".into()),
+            previous_reply: "all well".into(),
+            replies: BTreeMap::from([("collect-sales".into(), "sold 7".into())]),
+        };
+        super::render(template, &variables(), &known)
+    }
+
+    #[test]
+    fn what_others_have_said_is_filled_in() {
+        let template = "{{ matrix.size }}, {{ gate.output }}, {{ previous.reply }}, \
+                        {{ jobs['collect-sales'].reply }}";
+        assert_eq!(render(template).unwrap(), "xl, 3 rows, all well, sold 7");
+        assert!(render("{{ jobs.other.reply }}").is_err());
+        let guarded = "{% if jobs.other is defined %}{{ jobs.other.reply }}{% endif %}";
+        assert_eq!(render(guarded).unwrap(), "");
+        let none = super::render("{{ gate.output }}", &variables(), &Known::default());
+        assert!(none.is_err());
     }
 
     #[test]
     fn variables_are_filled_in() {
         assert_eq!(
-            render(
-                "{{ vars.region }}: {{ slot.start }} to {{ slot.end }} ({{ due_at }})",
-                &variables()
-            )
-            .unwrap(),
+            render("{{ vars.region }}: {{ slot.start }} to {{ slot.end }} ({{ due_at }})").unwrap(),
             "EU: 2026-11-29T09:00:00.000Z to 2026-11-30T09:00:00.000Z (2026-11-30T09:00:00.000Z)"
         );
     }
 
     #[test]
     fn an_unknown_name_is_an_error_and_a_loop_has_an_end() {
-        assert!(render("{{ vars.regoin }}", &variables()).is_err());
-        assert!(render("{{ nothing }}", &variables()).is_err());
+        assert!(render("{{ vars.regoin }}").is_err());
+        assert!(render("{{ nothing }}").is_err());
         assert!(
             render(
                 "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}",
-                &variables()
             )
             .is_err()
         );
-        assert!(render("{{ due_at", &variables()).is_err());
-        assert_eq!(render("plain { text }", &variables()).unwrap(), "plain { text }");
+        assert!(render("{{ due_at").is_err());
+        assert_eq!(render("plain { text }").unwrap(), "plain { text }");
     }
 }

@@ -86,6 +86,7 @@ impl Dispatcher {
         }
         // What was due under the old definitions is decided under them.
         let mut commands = self.look(now);
+        files.jobs.spread(self.planner.ids().map(JobId::as_str));
         let JobSet { jobs, invalid, .. } = &files.jobs;
         let same_zones = files.config.as_ref().is_ok_and(|it| zones_of(it) == self.reading.zones);
         let is_same = |spec: &JobSpec| {

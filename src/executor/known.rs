@@ -1,0 +1,66 @@
+//! What a prompt may name beside the run's own variables: the gate's words, and what the job itself
+//! and others have answered before.
+
+use super::holdings::Holdings;
+use super::run::{Executor, Ticket};
+use super::stop::Stop;
+use crate::job::{AskedFor, GateOutput};
+use crate::run::{ErrorKind, Failure, Trigger};
+use crate::store::StoreError;
+use crate::turn::{Known, cut};
+
+/// As much of a gate's output, or of a reply, enters a prompt: head and tail of it.
+const CHARS_MAX: usize = 16_000;
+
+impl Executor {
+    /// Looks up what `template` asks for, and nothing else.
+    pub(super) async fn known(
+        &self,
+        ticket: &Ticket,
+        template: &str,
+        holdings: &Holdings,
+    ) -> Result<Known, Stop> {
+        let asked = AskedFor::of(template);
+        let gate = holdings.gate.as_ref();
+        let gate_output = gate.map(|answer| cut(answer.output.trim_end(), CHARS_MAX));
+        if !asked.previous && asked.jobs.is_empty() {
+            return Ok(Known { gate_output, ..Known::default() });
+        }
+        let (store, job) = (self.store.clone(), ticket.spec.id.clone());
+        // The run of another job that this one follows is that of the same slot.
+        let slot = ticket.due_at.filter(|_| ticket.trigger == Trigger::After);
+        let read = move || -> Result<Known, StoreError> {
+            let reader = store.reader()?;
+            let mut known = Known { gate_output, ..Known::default() };
+            if asked.previous {
+                let reply = reader.last_reply(job.as_str(), None)?;
+                known.previous_reply = cut(&reply.unwrap_or_default(), CHARS_MAX);
+            }
+            for other in asked.jobs {
+                if let Some(reply) = reader.last_reply(&other, slot)? {
+                    known.replies.insert(other, cut(&reply, CHARS_MAX));
+                }
+            }
+            Ok(known)
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        let read = read.map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))?;
+        Ok(read?)
+    }
+}
+
+/// `prompt`, with what the gate has printed where the job wants that told and its prompt does not
+/// name it itself.
+pub(super) fn with_gate(
+    prompt: String,
+    template: &str,
+    passed: Option<GateOutput>,
+    known: &Known,
+) -> String {
+    let output = known.gate_output.as_deref().unwrap_or_default();
+    let is_told = passed == Some(GateOutput::Passed) && !output.trim().is_empty();
+    if !is_told || AskedFor::of(template).gate {
+        return prompt;
+    }
+    format!("{prompt}\n\nThe check before this run printed:\n\n{output}")
+}
