@@ -63,6 +63,8 @@ pub mod plan;
 
 pub mod turn;
 
+pub mod cassette;
+
 pub mod store;
 
 pub mod executor;

@@ -201,6 +201,7 @@ impl House {
             bus: Bus::new(clock()),
             supervisor: SupervisorPath::current_exe(),
             config: Arc::new(config),
+            deck: None,
         };
         Self { dir, executor, spec }
     }

@@ -113,6 +113,13 @@ impl Context {
         config::load(&self.sources)
     }
 
+    /// The same for a verb that uses no secret: none has to be there.
+    pub(super) fn without_need_of_secrets(&self) -> Self {
+        let mut sources = self.sources.clone();
+        sources.environment = sources.environment.without_need_of_secrets();
+        Self { sources, log_format: self.log_format, voice: self.voice.clone() }
+    }
+
     /// The state folder. A configuration that cannot be used does not hide what is there: its
     /// problems are said, and times are in UTC.
     pub(super) fn place(&self) -> Result<Place, Failed> {

@@ -39,6 +39,8 @@ mod show_rules;
 mod simulate;
 mod slots;
 mod status;
+mod test;
+mod test_record;
 mod times;
 mod validate;
 mod why;
@@ -119,6 +121,8 @@ enum Verb {
     Reload(reload::Args),
     /// Run past slots of a job
     Backfill(backfill::Args),
+    /// Run a recorded run again without a model
+    Test(test::Args),
     /// Ask the history in SQL
     Query(query::Args),
     /// How things are now
@@ -137,7 +141,7 @@ enum Verb {
 
 /// Verbs of the contract that are not built yet: refused by name.
 const NOT_YET: &[&str] =
-    &["agent", "costs", "test", "incidents", "audit", "import", "export", "backup", "skills"];
+    &["agent", "costs", "incidents", "audit", "import", "export", "backup", "skills"];
 
 /// The program: parses the command line, does what it says, and returns the exit code of the
 /// contract.
@@ -147,7 +151,7 @@ pub fn main() -> ExitCode {
     let level = match cli.verb {
         Verb::Serve(_) => "info",
         // It tells by itself how its run ended.
-        Verb::Run(_) => "error",
+        Verb::Run(_) | Verb::Test(_) => "error",
         _ => "warn",
     };
     let (voice, _flushed_at_the_end) = Voice::of_stderr();
@@ -174,6 +178,7 @@ pub fn main() -> ExitCode {
         Verb::Resume(args) => pause::resume(&context, &args),
         Verb::Reload(args) => reload::reload(&context, &args),
         Verb::Backfill(args) => backfill::backfill(&context, &args),
+        Verb::Test(args) => test::test(&context, &args),
         Verb::Query(args) => query::query(&context, &args),
         Verb::Status(args) => status::status(&context, &args),
         Verb::Doctor(args) => doctor::doctor(&context, &args),

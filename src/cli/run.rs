@@ -86,7 +86,7 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
 }
 
 /// The due time that `text` names.
-fn slot(text: &str, job: &str, config: &Config) -> Result<Timestamp, Failed> {
+pub(super) fn slot(text: &str, job: &str, config: &Config) -> Result<Timestamp, Failed> {
     let jobs = load_jobs(config);
     if let Some(problems) = jobs.folder.as_ref().map(std::slice::from_ref) {
         return Err(Failed::usage(report(problems)));

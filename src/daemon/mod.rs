@@ -13,6 +13,7 @@ mod housekeeping;
 mod lock;
 mod open;
 mod protocol;
+mod rehearse;
 mod retention;
 mod serve;
 mod signals;
@@ -30,5 +31,6 @@ pub use protocol::{
     Attention, PausedJob, RecoveryAct, RecoveryResult, Reloaded, Reply, Request, RetryingJob,
     Status, StatusNext, StatusRecovery, StatusRun, Target,
 };
+pub use rehearse::{Rehearsal, RehearsalError, Rehearsed, variables_again, variables_of};
 pub use retention::{Pruned, prune};
 pub use serve::{Listening, Stopped};

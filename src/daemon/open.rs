@@ -121,6 +121,7 @@ impl Daemon {
             clock,
             store,
             supervisor,
+            deck: None,
         };
         Ok(Self { executor: Arc::new(executor), dispatcher, _lock: lock, problems, recovered })
     }
@@ -157,7 +158,7 @@ impl Daemon {
 }
 
 /// State folders can hold what a model read: only their owner may look.
-fn make_folders(state_dir: &Path) -> Result<(), OpenError> {
+pub(super) fn make_folders(state_dir: &Path) -> Result<(), OpenError> {
     use std::os::unix::fs::DirBuilderExt as _;
     for path in [state_dir.to_owned(), state_dir.join("sessions"), state_dir.join("workspaces")] {
         std::fs::DirBuilder::new()
@@ -169,7 +170,7 @@ fn make_folders(state_dir: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn owner() -> Result<Owner, OpenError> {
+pub(super) fn owner() -> Result<Owner, OpenError> {
     let this = ProcessId::own().ok_or(OpenError::Identity)?;
     let host = nix::unistd::gethostname().unwrap_or_default();
     Ok(Owner {

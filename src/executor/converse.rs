@@ -5,6 +5,7 @@
 //! next one begins, so that a run never has two.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -17,6 +18,7 @@ use super::progress::Progress;
 use super::run::{Executor, Ticket};
 use super::stop::{Stop, failure};
 use super::watchdog::Watchdog;
+use crate::cassette::Plays;
 use crate::clock::Deadline;
 use crate::job::AgentSpec;
 use crate::run::{ErrorKind, EventPhase, Failure, Outcome, Stream};
@@ -82,10 +84,15 @@ impl Executor {
             watchdog.guard(self.store.end_attempt(&ticket.run_id, end)).await??;
         }
         // Also where there is nothing to wait for: a run that was cancelled asks no more.
-        let wait = Deadline::after(self.clock.monotonic(), next.wait());
+        let wait = match self.plays() {
+            Plays::World => next.wait(),
+            // Nobody is there who could have asked for it.
+            Plays::Cassette => Duration::ZERO,
+        };
+        let wait = Deadline::after(self.clock.monotonic(), wait);
         watchdog.guard(wait.wait()).await?;
         let provider = course.present.name.provider.clone();
-        course.go_on(next, &self.models)?;
+        course.go_on(next, &self.models, self.deck.as_ref())?;
         if course.present.name.provider != provider {
             holdings.turn.iter_mut().for_each(Turn::forget_reasoning);
         }

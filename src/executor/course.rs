@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::models::{ModelError, Models, Resolved};
 use super::next_attempt::{Cause, Failed, Step, TimeLeft, Tried, next_attempt};
 use super::stop::Stop;
+use crate::cassette::Deck;
 use crate::job::ModelRef;
 use crate::turn::TurnEnd;
 
@@ -55,15 +56,21 @@ impl Course {
     }
 
     /// Goes on as `step` says. The wait of it is the caller's.
-    pub(super) fn go_on(&mut self, step: Step, models: &Models) -> Result<(), ModelError> {
+    pub(super) fn go_on(
+        &mut self,
+        step: Step,
+        models: &Models,
+        deck: Option<&Deck>,
+    ) -> Result<(), ModelError> {
         match step {
             Step::Again { .. } => self.repeats += 1,
             Step::NextProfile => {
-                self.present = models.resolve(&self.present.name, self.present.profile_at + 1)?;
+                self.present =
+                    models.resolve(&self.present.name, self.present.profile_at + 1, deck)?;
             }
             Step::NextModel => {
                 if let Some(next) = self.to_come.pop_front() {
-                    self.present = models.resolve(&next, 0)?;
+                    self.present = models.resolve(&next, 0, deck)?;
                     self.repeats = 0;
                 }
             }

@@ -4,9 +4,10 @@
 use super::holdings::Holdings;
 use super::run::{Executor, Ticket};
 use super::stop::Stop;
+use crate::cassette::Deck;
 use crate::job::{AskedFor, GateOutput};
 use crate::run::{ErrorKind, Failure, Trigger};
-use crate::store::StoreError;
+use crate::store::{Reader, StoreError};
 use crate::turn::{Known, cut};
 
 /// As much of a gate's output, or of a reply, enters a prompt: head and tail of it.
@@ -20,6 +21,22 @@ impl Executor {
         template: &str,
         holdings: &Holdings,
     ) -> Result<Known, Stop> {
+        if let Some(known) = self.deck.as_ref().and_then(Deck::known) {
+            return Ok(known);
+        }
+        let known = self.look_up(ticket, template, holdings).await?;
+        if let Some(deck) = &self.deck {
+            deck.knew(known.clone());
+        }
+        Ok(known)
+    }
+
+    async fn look_up(
+        &self,
+        ticket: &Ticket,
+        template: &str,
+        holdings: &Holdings,
+    ) -> Result<Known, Stop> {
         let asked = AskedFor::of(template);
         let gate = holdings.gate.as_ref();
         let gate_output = gate.map(|answer| cut(answer.output.trim_end(), CHARS_MAX));
@@ -27,10 +44,18 @@ impl Executor {
             return Ok(Known { gate_output, ..Known::default() });
         }
         let (store, job) = (self.store.clone(), ticket.spec.id.clone());
+        let history = self.deck.as_ref().and_then(Deck::history);
         // The run of another job that this one follows is that of the same slot.
         let slot = ticket.due_at.filter(|_| ticket.trigger == Trigger::After);
         let read = move || -> Result<Known, StoreError> {
-            let reader = store.reader()?;
+            let reader = match history.as_deref().map(Reader::open) {
+                None => store.reader()?,
+                Some(Ok(reader)) => reader,
+                Some(Err(StoreError::Missing(_))) => {
+                    return Ok(Known { gate_output, ..Known::default() });
+                }
+                Some(Err(error)) => return Err(error),
+            };
             let mut known = Known { gate_output, ..Known::default() };
             if asked.previous {
                 let reply = reader.last_reply(job.as_str(), None)?;

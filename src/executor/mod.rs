@@ -31,6 +31,7 @@ mod run;
 mod session_lock;
 mod site;
 mod stop;
+mod taken_checks;
 mod watchdog;
 
 pub use events::{Bus, Follower, Heard, RunEvents};

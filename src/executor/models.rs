@@ -8,12 +8,13 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
+use crate::cassette::Deck;
 use crate::config::{Api, ApiKey, Config, ProviderConfig};
 use crate::job::{Environment, FILE_BYTES_MAX, ModelRef, SecretError, read_text};
 use crate::plan::Server;
 use crate::provider::{
     Anthropic, Api as Wire, Endpoint, Locality, Ollama, OpenAi, Provider, Proxies, Script,
-    Scripted, http_client,
+    Scripted, Tape, http_client,
 };
 use crate::turn::Model;
 
@@ -91,11 +92,13 @@ impl Models {
         })
     }
 
-    /// `wanted`, ready to be asked with the key at `profile_at` of its provider's, if it has any.
+    /// `wanted`, ready to be asked with the key at `profile_at` of its provider's, if it has any;
+    /// through `deck`, if there is one.
     pub(super) fn resolve(
         &self,
         wanted: &ModelRef,
         profile_at: usize,
+        deck: Option<&Deck>,
     ) -> Result<Resolved, ModelError> {
         let config = self
             .providers
@@ -115,7 +118,12 @@ impl Models {
                     .and_then(|model| u32::try_from(model.max_output_tokens?).ok()),
                 context_window: of_model.and_then(|model| model.context_window),
                 price: of_model.and_then(|model| model.price),
-                provider: self.provider(&wanted.provider, config, key)?,
+                provider: match deck {
+                    None => self.provider(&wanted.provider, config, key, None)?,
+                    Some(deck) => deck.provider(wanted.to_string(), |tape| {
+                        self.provider(&wanted.provider, config, key, Some(tape))
+                    })?,
+                },
             },
             timeout: config.timeout,
             first_token_timeout: config.first_token_timeout,
@@ -138,11 +146,12 @@ impl Models {
         id: &str,
         config: &ProviderConfig,
         key: Option<(Option<&str>, &ApiKey)>,
+        tape: Option<Tape>,
     ) -> Result<Arc<dyn Provider>, ModelError> {
         match &config.api {
             Api::Script(path) => scripted(path),
             Api::Http { speaks, base_url } => {
-                let endpoint = self.endpoint(id, base_url, key)?;
+                let endpoint = Endpoint { tape, ..self.endpoint(id, base_url, key)? };
                 let client = self.client(Locality::of(base_url.as_str(), id, ""))?;
                 Ok(match speaks {
                     Wire::OpenAi => Arc::new(OpenAi::new(client, endpoint)),

@@ -31,7 +31,7 @@ impl Executor {
         let workspace = self.settle_in(ticket, holdings).await?;
 
         watchdog.entered(Phase::ModelResolution);
-        let resolved = self.models.resolve(&agent.model, 0)?;
+        let resolved = self.models.resolve(&agent.model, 0, self.deck.as_ref())?;
 
         watchdog.entered(Phase::Auth);
         let env = self.learn_secrets(spec, holdings)?;
@@ -47,6 +47,10 @@ impl Executor {
         let passed = spec.gate.as_ref().map(|gate| gate.output);
         let prompt = with_gate(prompt, &template, passed, &known);
         let tools = ToolSet::native(&agent.tools).map_err(|error| invalid(error.to_string()))?;
+        let tools = match &self.deck {
+            Some(deck) => tools.taped(deck.calls()),
+            None => tools,
+        };
         let has_tools = if agent.tools.is_empty() { Tools::None } else { Tools::Some };
         let context = self.tool_context(spec, agent, &workspace, env, holdings)?;
         self.lock_session(ticket, watchdog, holdings).await?;

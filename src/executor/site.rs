@@ -8,6 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::holdings::Holdings;
 use super::run::{Executor, Ticket};
 use super::stop::{Stop, invalid};
+use crate::cassette::Plays;
 use crate::clock::rfc3339;
 use crate::job::{Environment, JobSpec, Masker, SecretSource, Workdir};
 use crate::process::base_environment;
@@ -43,9 +44,10 @@ impl Executor {
         if let Some(path) = &holdings.workdir {
             return Ok(path.clone());
         }
-        let path = match &ticket.spec.workdir {
-            Workdir::Existing(path) => path.clone(),
-            Workdir::Fresh => {
+        let path = match (&ticket.spec.workdir, self.plays()) {
+            (Workdir::Existing(path), Plays::World) => path.clone(),
+            // A run that is played again has no business in anybody's folder.
+            (Workdir::Fresh, _) | (Workdir::Existing(_), Plays::Cassette) => {
                 let path = self.config.state_dir.join("workspaces").join(ticket.run_id.as_str());
                 // Noted first: a run that is cut here tidies what it may have made.
                 holdings.made_workspace = Some(path.clone());
@@ -71,9 +73,16 @@ impl Executor {
         if let Some(env) = &holdings.env {
             return Ok(env.clone());
         }
-        let secrets = read_secrets(spec, &self.config.environment)?;
+        let secrets = match self.plays() {
+            Plays::World => read_secrets(spec, &self.config.environment)?,
+            // Nothing runs that could use one.
+            Plays::Cassette => Vec::new(),
+        };
         let known = self.models.secrets().chain(secrets.iter().cloned());
         holdings.masker = std::sync::Arc::new(Masker::new(known));
+        if let Some(deck) = &self.deck {
+            deck.hide(std::sync::Arc::clone(&holdings.masker));
+        }
         let env = command_environment(spec, &secrets, &self.config.environment);
         holdings.env = Some(env.clone());
         Ok(env)

@@ -43,6 +43,13 @@ pub enum SecretError {
 impl SecretSource {
     /// Fetches the value.
     pub fn read(&self, environment: &Environment) -> Result<SecretString, SecretError> {
+        match (self.value(environment), environment.missing) {
+            (Err(_), Missing::StandIn) => Ok(STAND_IN.into()),
+            (value, _) => value,
+        }
+    }
+
+    fn value(&self, environment: &Environment) -> Result<SecretString, SecretError> {
         let value = match self {
             Self::Env(name) => {
                 environment.get(name).ok_or_else(|| SecretError::Unset(name.clone()))?
@@ -82,29 +89,54 @@ impl fmt::Display for SecretSource {
 
 /// Environment variables, of this process or made up for a test.
 #[derive(Clone)]
-pub struct Environment(Arc<Lookup>);
+pub struct Environment {
+    lookup: Arc<Lookup>,
+    missing: Missing,
+}
+
+/// What becomes of a secret that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// An error of whoever needs it.
+    IsAnError,
+    /// Something that is none takes its place.
+    StandIn,
+}
+
+/// Too short for anything to be masked for it.
+const STAND_IN: &str = "-";
 
 type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 impl Environment {
     /// The process's own.
     pub fn of_process() -> Self {
-        Self(Arc::new(|name| std::env::var(name).ok()))
+        Self::new(|name| std::env::var(name).ok())
     }
 
     /// These and no others.
     pub fn fixed<const N: usize>(variables: [(&str, &str); N]) -> Self {
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Self(Arc::new(move |wanted| {
+        Self::new(move |wanted| {
             variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
-        }))
+        })
+    }
+
+    /// The same for whoever never uses a secret: one that is missing is no error.
+    #[must_use]
+    pub fn without_need_of_secrets(self) -> Self {
+        Self { missing: Missing::StandIn, ..self }
+    }
+
+    fn new(lookup: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self { lookup: Arc::new(lookup), missing: Missing::IsAnError }
     }
 
     /// The value of a variable, if it is set and is text.
     pub fn get(&self, name: &str) -> Option<String> {
         // The process's lookup panics on a name that cannot be one.
         let possible = !name.is_empty() && !name.contains(['=', '\0']);
-        possible.then(|| (self.0)(name)).flatten()
+        possible.then(|| (self.lookup)(name)).flatten()
     }
 }
 

@@ -257,7 +257,7 @@ fn status_line(status: u16) -> String {
     phrase.map_or_else(|| format!("HTTP {status}"), |phrase| format!("HTTP {status} {phrase}"))
 }
 
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(millis) = text("retry-after-ms").and_then(|text| text.parse::<u32>().ok()) {
         return Some(Duration::from_millis(millis.into()));

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::message::Usage;
 
 /// The class of a fault: what to do about it follows from it (semantics §4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FaultClass {
     /// 429, rate limit, too many requests, resource exhausted, tokens per day.
     RateLimit,

@@ -1,39 +1,28 @@
 //! The socket side of a provider.
 //!
-//! There is no limit on the whole of a stream, and none between its pieces: only connecting has
-//! one. What looks like a stall is judged by the caller, who sees each event. The one exception is
-//! an answer that has ended in all but name: see [`TRAILER_GRACE`].
+//! There is no limit here but the one on connecting: what looks like a stall is judged by the
+//! caller, who sees each event.
 
 use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::stream::{self, BoxStream};
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use tokio::time::Instant;
 use url::Url;
 
-use super::classify::{ERROR_BODY_BYTES_MAX, classify};
-use super::frames::Framing;
+use super::cassette::Tape;
 use super::mask::Mask;
-use super::parser::{Api, Heard, StreamParser};
-use super::{EventStream, Fault, FaultClass, StreamEvent};
-use crate::clock::{Clock as _, SystemClock};
+use super::parser::Api;
+use super::response::{Answered, Broken};
+use super::{EventStream, Fault, FaultClass};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long a refusal's own words are waited for; its status is known by then.
-const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long usage and end marker are waited for once the model has said why it stopped.
-const TRAILER_GRACE: Duration = Duration::from_secs(5);
 
 const REDIRECTS_MAX: usize = 10;
 
@@ -93,12 +82,14 @@ pub struct Endpoint {
     pub api_key: Option<SecretString>,
     /// More headers; those marked as sensitive are masked like the key.
     pub headers: HeaderMap,
+    /// What takes down each answer as it comes, if anything does.
+    pub tape: Option<Tape>,
 }
 
 impl Endpoint {
     /// An endpoint without key or headers of its own.
     pub fn new(base_url: Url) -> Self {
-        Self { base_url, api_key: None, headers: HeaderMap::new() }
+        Self { base_url, api_key: None, headers: HeaderMap::new(), tape: None }
     }
 
     /// The same endpoint with a key.
@@ -148,6 +139,7 @@ pub(super) struct Wire {
     url: Url,
     headers: Result<HeaderMap, Fault>,
     mask: Arc<Mask>,
+    tape: Option<Tape>,
 }
 
 impl Wire {
@@ -167,7 +159,7 @@ impl Wire {
             headers.extend(endpoint.headers);
             headers
         });
-        Self { api, client, url, headers, mask: Arc::new(mask) }
+        Self { api, client, url, headers, mask: Arc::new(mask), tape: endpoint.tape }
     }
 
     /// Sends the request and waits for the response's head.
@@ -175,23 +167,11 @@ impl Wire {
         let headers = self.headers.clone()?;
         let request = self.client.post(self.url.clone()).headers(headers).json(&body);
         let response = request.send().await.map_err(|error| self.send_fault(error))?;
-        if !response.status().is_success() {
-            return Err(self.mask.fault(refusal(response).await));
+        let mut answered = answered(response);
+        if let Some(tape) = &self.tape {
+            answered = tape.take_down(self.api, answered, &self.mask);
         }
-        let content_type = response.headers().get(CONTENT_TYPE);
-        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let Some(framing) = Framing::of_content_type(content_type) else {
-            let content_type = content_type.to_owned();
-            return Err(self.mask.fault(no_stream(response, &content_type).await));
-        };
-        let open = Open {
-            body: Some(response.bytes_stream().boxed()),
-            parser: StreamParser::new(self.api, framing),
-            heard: Heard::from([Ok(StreamEvent::Opened)]),
-            trailer_until: None,
-            mask: Arc::clone(&self.mask),
-        };
-        Ok(stream::unfold(open, Open::next).boxed())
+        answered.listen(self.api, &self.mask).await
     }
 
     fn send_fault(&self, error: reqwest::Error) -> Fault {
@@ -206,85 +186,19 @@ impl Wire {
     }
 }
 
-/// A response while it is read.
-struct Open {
-    /// `None` once the last event is known: the connection is given up at once.
-    body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
-    parser: StreamParser,
-    heard: Heard,
-    /// Set once the model has said why it stopped.
-    trailer_until: Option<Instant>,
-    mask: Arc<Mask>,
-}
-
-impl Open {
-    async fn next(mut self) -> Option<(Result<StreamEvent, Fault>, Self)> {
-        loop {
-            if let Some(event) = self.heard.pop_front() {
-                let event = event.map_err(|fault| self.mask.fault(fault));
-                return Some((event, self));
-            }
-            self.read().await?;
-        }
-    }
-
-    /// Reads one piece; `None` when there is nothing more to read.
-    async fn read(&mut self) -> Option<()> {
-        let piece = self.body.as_mut()?.next();
-        let piece = match self.trailer_until {
-            // No end marker in time is an end too: an answer is not lost over it.
-            Some(until) => tokio::time::timeout_at(until, piece).await.unwrap_or(None),
-            None => piece.await,
-        };
-        match piece {
-            Some(Ok(bytes)) => self.parser.feed(&bytes, &mut self.heard),
-            Some(Err(error)) => {
-                let class = match io_kind(&error) {
-                    Some(io::ErrorKind::UnexpectedEof) => FaultClass::IncompleteStream,
-                    _ => FaultClass::Network,
-                };
-                let message = format!("the connection broke: {}", chain(error));
-                self.parser.break_off(class, &message, &mut self.heard);
-            }
-            None => self.parser.finish(&mut self.heard),
-        }
-        if self.parser.is_over() {
-            self.body = None;
-        } else if self.parser.has_finish() && self.trailer_until.is_none() {
-            self.trailer_until = Some(SystemClock.monotonic() + TRAILER_GRACE);
-        }
-        Some(())
-    }
-}
-
-async fn refusal(mut response: Response) -> Fault {
+fn answered(mut response: Response) -> Answered {
     let status = response.status().as_u16();
     let headers = std::mem::take(response.headers_mut());
-    let body = start_of_body(response).await;
-    classify(status, &headers, &body, SystemClock.wall())
+    let body = response.bytes_stream().map(|piece| piece.map_err(broken)).boxed();
+    Answered { status, headers, body }
 }
 
-async fn no_stream(response: Response, content_type: &str) -> Fault {
-    let body = start_of_body(response).await;
-    let body = String::from_utf8_lossy(&body);
-    let start: String = body.trim().chars().take(200).collect();
-    let message = format!("the server answered with `{content_type}`, not with a stream: {start}");
-    Fault::new(FaultClass::NotAStream, message)
-}
-
-async fn start_of_body(mut response: Response) -> Vec<u8> {
-    let mut body = Vec::new();
-    let read = async {
-        while let Ok(Some(piece)) = response.chunk().await {
-            body.extend_from_slice(&piece[..piece.len().min(ERROR_BODY_BYTES_MAX - body.len())]);
-            if body.len() == ERROR_BODY_BYTES_MAX {
-                break;
-            }
-        }
+fn broken(error: reqwest::Error) -> Broken {
+    let class = match io_kind(&error) {
+        Some(io::ErrorKind::UnexpectedEof) => FaultClass::IncompleteStream,
+        _ => FaultClass::Network,
     };
-    // What has come by then is better than nothing.
-    let _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, read).await;
-    body
+    Broken { class, message: format!("the connection broke: {}", chain(error)) }
 }
 
 /// What the operating system said, if it was asked.

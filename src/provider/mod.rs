@@ -12,6 +12,7 @@
 
 mod answer;
 mod anthropic;
+mod cassette;
 mod classify;
 mod fault;
 mod frames;
@@ -24,12 +25,14 @@ mod ollama;
 mod openai;
 mod parser;
 mod probe;
+mod response;
 mod script;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
 pub use anthropic::Anthropic;
+pub use cassette::{Break, Dialect, Exchange, Held, Recording, Replaying, Tape, Traffic};
 pub use classify::{ERROR_BODY_BYTES_MAX, classify};
 pub use fault::{Fault, FaultClass};
 pub use frames::Framing;

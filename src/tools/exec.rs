@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::parameters::{definition, parse};
+use super::tape::Permission;
 use super::tool::{Arguments, Refusal, Tool, ToolContext, ToolOutcome, Verdict};
 use crate::process::{Child, Ended, Errors, Exit, Spec};
 use crate::provider::ToolDefinition;
@@ -69,6 +70,16 @@ impl Tool for Exec {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, ToolOutcome> {
         exec(arguments, context).map(|result| result.unwrap_or_else(Into::into)).boxed()
+    }
+
+    fn permission(&self, arguments: &Arguments, context: &ToolContext) -> Permission {
+        let Ok(Parameters { command, .. }) = parse("exec", arguments.clone()) else {
+            return Permission::Unknown;
+        };
+        match context.exec_policy.check(&command) {
+            Ok(()) => Permission::Granted,
+            Err(refusal) => Permission::Refused(Refusal::Denied(refusal.to_string()).into()),
+        }
     }
 
     fn limit(&self, context: &ToolContext) -> Duration {

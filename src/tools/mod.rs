@@ -18,11 +18,13 @@ mod list;
 mod parameters;
 mod read;
 mod set;
+mod tape;
 mod tool;
 mod workspace;
 mod write;
 
 pub use exec_policy::{BadPattern, ExecPolicy, ExecRefusal};
 pub use set::{ToolSet, UnknownTool};
+pub use tape::{CallTape, Permission, TakenCall};
 pub use tool::{Arguments, Tool, ToolContext, ToolOutcome, Verdict};
 pub use workspace::Workspace;

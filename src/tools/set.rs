@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use tokio::time::timeout;
 
 use super::exec::Exec;
+use super::tape::{CallTape, Permission};
 use super::tool::{Tool, ToolContext, ToolOutcome, Verdict};
 use super::{edit, grep, list, read, write};
 use crate::provider::{ToolCall, ToolDefinition};
@@ -33,7 +34,11 @@ fn hint(nearest: Option<&str>) -> String {
 
 /// What a job's turn may call. Everything else is denied.
 #[derive(Clone, Default)]
-pub struct ToolSet(Vec<Entry>);
+pub struct ToolSet {
+    entries: Vec<Entry>,
+    /// What takes down the calls, or answers them.
+    tape: Option<Arc<CallTape>>,
+}
 
 #[derive(Clone)]
 struct Entry {
@@ -71,27 +76,45 @@ impl ToolSet {
     pub fn with(mut self, tool: Arc<dyn Tool>) -> Self {
         let definition = tool.definition();
         if self.get(&definition.name).is_none() {
-            self.0.push(Entry { definition, tool });
+            self.entries.push(Entry { definition, tool });
         }
         self
     }
 
     /// How the tools are offered to a model, in the order in which they were named.
     pub fn definitions(&self) -> Vec<ToolDefinition> {
-        self.0.iter().map(|entry| entry.definition.clone()).collect()
+        self.entries.iter().map(|entry| entry.definition.clone()).collect()
     }
 
     /// Their names, in the same order.
     pub fn names(&self) -> Vec<&str> {
-        self.0.iter().map(|entry| entry.definition.name.as_str()).collect()
+        self.entries.iter().map(|entry| entry.definition.name.as_str()).collect()
+    }
+
+    /// The set with a tape that takes down its calls, or answers them.
+    #[must_use]
+    pub fn taped(self, tape: Arc<CallTape>) -> Self {
+        Self { tape: Some(tape), ..self }
     }
 
     /// Does what a model asked for. It always comes back: with what the tool gave, or with words
     /// that say what went wrong.
     pub async fn call(&self, call: &ToolCall, context: &ToolContext) -> ToolOutcome {
-        let Some(entry) = self.get(&call.name) else {
-            return ToolOutcome::new(Verdict::Denied, self.not_offered(&call.name));
+        let Some(tape) = &self.tape else { return self.do_it(call, context).await };
+        let may = match self.get(&call.name) {
+            Some(entry) => entry.tool.permission(&call.arguments, context),
+            None => Permission::Refused(self.refusal(&call.name)),
         };
+        let outcome = match tape.answer(call, may) {
+            Some(outcome) => outcome,
+            None => self.do_it(call, context).await,
+        };
+        tape.note(call, &outcome);
+        outcome
+    }
+
+    async fn do_it(&self, call: &ToolCall, context: &ToolContext) -> ToolOutcome {
+        let Some(entry) = self.get(&call.name) else { return self.refusal(&call.name) };
         let limit = entry.tool.limit(context);
         let work = async { entry.tool.call(call.arguments.clone(), context).await };
         match timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
@@ -105,7 +128,11 @@ impl ToolSet {
     }
 
     fn get(&self, name: &str) -> Option<&Entry> {
-        self.0.iter().find(|entry| entry.definition.name == name)
+        self.entries.iter().find(|entry| entry.definition.name == name)
+    }
+
+    fn refusal(&self, name: &str) -> ToolOutcome {
+        ToolOutcome::new(Verdict::Denied, self.not_offered(name))
     }
 
     fn not_offered(&self, name: &str) -> String {

@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 
 use super::exec_policy::ExecPolicy;
+use super::tape::Permission;
 use super::workspace::Workspace;
 use crate::process::Household;
 use crate::provider::ToolDefinition;
@@ -25,6 +26,11 @@ pub trait Tool: Send + Sync {
         arguments: Arguments,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, ToolOutcome>;
+
+    /// Whether it may, as far as that can be said without doing anything.
+    fn permission(&self, _arguments: &Arguments, _context: &ToolContext) -> Permission {
+        Permission::Unknown
+    }
 
     /// When to give the call up from outside. A tool that keeps the limit itself and then tidies
     /// needs a little longer.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use minijinja::{Environment, UndefinedBehavior, context};
+use serde::{Deserialize, Serialize};
 
 use crate::clock::rfc3339;
 
@@ -17,7 +18,7 @@ const TEMPLATE_FUEL: u64 = 100_000;
 pub struct PromptError(String);
 
 /// What `{{ … }}` in a prompt may name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variables {
     /// `{{ due_at }}`; for a run by hand, the same as `slot_end`.
     pub due_at: Timestamp,
@@ -25,20 +26,26 @@ pub struct Variables {
     pub slot_start: Timestamp,
     /// `{{ slot.end }}`: where it ends.
     pub slot_end: Timestamp,
-    /// `{{ vars.x }}`.
+    /// `{{ vars.x }}`. What the job says itself is not kept with a recording of it.
+    #[serde(skip)]
     pub vars: BTreeMap<String, String>,
-    /// `{{ matrix.x }}`.
+    /// `{{ matrix.x }}`, likewise.
+    #[serde(skip)]
     pub matrix: BTreeMap<String, String>,
 }
 
 /// What else `{{ … }}` may name: what the job itself and others have said.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Known {
     /// `{{ gate.output }}`, if the job has a gate.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gate_output: Option<String>,
     /// `{{ previous.reply }}`: of the job's last success; empty before the first one.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub previous_reply: String,
     /// `{{ jobs.x.reply }}`, of each that has one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub replies: BTreeMap<String, String>,
 }
 
