@@ -278,8 +278,8 @@ fn a_replay_touches_nothing_and_needs_no_secret() {
            [[check]]\nname = \"f\"\nfile = \"made.md\"\n";
     let config = "api_key_env = \"MODEL_KEY\"";
     let house = with_tmp(asking(&stub, config, ""))
-        .with_env("MODEL_KEY", KEY)
-        .with_env("HOUSE_TOKEN", "hunter2-correct-horse");
+        .with_secret("MODEL_KEY", KEY)
+        .with_secret("HOUSE_TOKEN", "hunter2-correct-horse");
     fs::create_dir(house.path("work")).unwrap();
     house.job("j", &job);
     record(&house);
@@ -362,8 +362,8 @@ fn no_secret_is_kept() {
     let keys = "[[models.providers.local.auth]]\nname = \"first\"\napi_key_env = \"MODEL_KEY\"\n\
                 [[models.providers.local.auth]]\nname = \"second\"\napi_key_env = \"OTHER_KEY\"\n";
     let house = with_tmp(asking(&stub, "", keys))
-        .with_env("MODEL_KEY", KEY)
-        .with_env("OTHER_KEY", "pk-otter-9876543210");
+        .with_secret("MODEL_KEY", KEY)
+        .with_secret("OTHER_KEY", "pk-otter-9876543210");
     house.job("j", &exec_job(""));
     record(&house);
     assert_eq!(stub.requests().len(), 3);
@@ -395,8 +395,8 @@ fn a_secret_in_pieces_is_withheld_with_all_the_rest() {
     for (name, pieces) in pieces {
         let body = pieces.concat();
         let stub = Stub::saying(head() + &body);
-        let house =
-            with_tmp(asking(&stub, "api_key_env = \"MODEL_KEY\"", "")).with_env("MODEL_KEY", KEY);
+        let house = with_tmp(asking(&stub, "api_key_env = \"MODEL_KEY\"", ""))
+            .with_secret("MODEL_KEY", KEY);
         house.job("j", PLAIN);
         let said = house.say(&["test", "j", "--record"]);
         let why = "nothing is kept: the answer to request 1 spells out a secret in pieces";

@@ -149,8 +149,8 @@ fn a_refused_key_is_followed_by_the_next_one_and_then_by_the_next_model() {
         let first = Stub::saying(refusal(status, &json!({"error": {"message": words}})));
         let second = Stub::saying(reply("from b"));
         let house = house(&[("a", &first, PROFILES), ("b", &second, "")])
-            .with_env("WORK", KEYS[0])
-            .with_env("HOME_KEY", KEYS[1]);
+            .with_secret("WORK", KEYS[0])
+            .with_secret("HOME_KEY", KEYS[1]);
         house.job("j", PLAIN);
         house.job("strict", &strict());
         let (code, run) = house.run("j");
@@ -186,8 +186,9 @@ fn a_full_key_is_not_waited_for_while_there_is_another() {
     let first = Stub::new(|n| {
         vec![Act::Say(if n == 0 { refused("429 Too Many", "600") } else { reply("room") })]
     });
-    let house =
-        house(&[("a", &first, PROFILES)]).with_env("WORK", KEYS[0]).with_env("HOME_KEY", KEYS[1]);
+    let house = house(&[("a", &first, PROFILES)])
+        .with_secret("WORK", KEYS[0])
+        .with_secret("HOME_KEY", KEYS[1]);
     house.job("j", PLAIN);
     let (code, run) = house.run("j");
     assert_eq!((code, asked(&[&first])), (Some(0), vec![2]));

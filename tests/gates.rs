@@ -189,7 +189,7 @@ fn a_command_has_limits_checks_and_a_gate_like_a_turn() {
     assert_eq!(ends(&house), (Some(0), json!(["skipped", "gate"])));
 
     let house =
-        command("echo $T", "[env.secret]\nT = { env = \"T\" }\n").with_env("T", "hunter2-long");
+        command("echo $T", "[env.secret]\nT = { env = \"T\" }\n").with_secret("T", "hunter2-long");
     let (_, run) = house.run("j");
     assert_eq!(run["reply"], "[secret T]\n", "{run:#}");
 }

@@ -92,7 +92,7 @@ fn refusals_keep_the_servers_words_and_never_the_key() {
         let message = format!("{words} ({KEY}, or sk-zebra-01****ghij)");
         let body = json!({"error": {"message": message, "type": name, "code": name}});
         let stub = Stub::saying(retry_after("0", &refusal(status, &body)));
-        let house = asking(&stub, "api_key_env = \"MODEL_KEY\"", "").with_env("MODEL_KEY", KEY);
+        let house = asking(&stub, "api_key_env = \"MODEL_KEY\"", "").with_secret("MODEL_KEY", KEY);
         house.job("j", PLAIN);
         let (code, run) = house.run("j");
         assert_eq!(code, Some(1));

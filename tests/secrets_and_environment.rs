@@ -31,7 +31,7 @@ fn a_key_that_the_model_repeats_is_masked_everywhere() {
             Act::Say(b + &finish("stop")),
         ]
     });
-    let house = asking(&stub, "api_key_env = \"MODEL_KEY\"", "").with_env("MODEL_KEY", KEY);
+    let house = asking(&stub, "api_key_env = \"MODEL_KEY\"", "").with_secret("MODEL_KEY", KEY);
     house.job("j", &exec_job(""));
     let serve = house.serve();
     let events = house.follow("j");
@@ -62,7 +62,7 @@ fn secrets_reach_the_commands_and_nothing_that_is_stored() {
     let check = format!("test \"$TOKEN\" = {SECRET} && echo right; echo \"$TOKEN\"");
     // Written in pieces: the script file itself must not hold it.
     let check = check.replace(SECRET, "\"$(printf %s%s hunt er2-correct-horse)\"");
-    let house = scripted(&exec_script(&check), "").with_env("HOUSE_TOKEN", SECRET);
+    let house = scripted(&exec_script(&check), "").with_secret("HOUSE_TOKEN", SECRET);
     house.job(
         "j",
         &format!("{}[env]\nsecret = {{ TOKEN = {{ env = \"HOUSE_TOKEN\" }} }}\n", exec_job("")),
@@ -80,7 +80,7 @@ fn secrets_reach_the_commands_and_nothing_that_is_stored() {
 #[test]
 fn commands_see_an_allow_list_of_the_environment() {
     let house = scripted(&exec_script("env | cut -d= -f1 | sort"), "")
-        .with_env("MODEL_KEY", KEY)
+        .with_secret("MODEL_KEY", KEY)
         .with_env("SSH_AUTH_SOCK", "/nowhere")
         .with_env("PGHOST", "db");
     house.job(

@@ -36,6 +36,7 @@ pub const LONG: Duration = Duration::from_secs(30);
 pub struct House {
     dir: tempfile::TempDir,
     env: Vec<(String, String)>,
+    secrets: Vec<String>,
     started: Cell<usize>,
 }
 
@@ -85,7 +86,7 @@ impl House {
     pub fn new(config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("jobs")).unwrap();
-        let house = Self { dir, env: Vec::new(), started: Cell::new(0) };
+        let house = Self { dir, env: Vec::new(), secrets: Vec::new(), started: Cell::new(0) };
         house.write("config.toml", config);
         house
     }
@@ -95,6 +96,14 @@ impl House {
     pub fn with_env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.into(), value.into()));
         self
+    }
+
+    /// The same with a value that nothing may ever store, log or show: whoever drops the house looks
+    /// for it, and for its first eight characters, in every file there is.
+    #[must_use]
+    pub fn with_secret(mut self, name: &str, value: &str) -> Self {
+        self.secrets.push(value.into());
+        self.with_env(name, value)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -253,6 +262,19 @@ impl House {
             bytes.windows(needle.len()).any(|window| window == needle.as_bytes())
         };
         files_below(self.dir.path()).into_iter().filter(holds).collect()
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        for secret in &self.secrets {
+            for needle in [secret, &secret[..8]] {
+                assert_eq!(self.files_with(needle), Vec::<PathBuf>::new(), "they hold `{needle}`");
+            }
+        }
     }
 }
 
