@@ -27,6 +27,7 @@ fn zone() -> Zone {
 fn rules(cron: &str, zone: &Zone) -> Rules {
     let expr = CronExpr::parse(cron).expect("an expression of this file");
     Rules {
+        after: None,
         schedule: Some(Schedule::cron(expr, zone.clone(), Gap::Shift, Fold::Once)),
         catchup: Catchup::Latest,
         catchup_window: None,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use punctual::job::JobId;
 use punctual::plan::{
-    Account, Chain, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, RunEnd, Settled,
-    SlotDecision, SlotStart, Turned, WaitingSlot, Waits,
+    Account, Chain, Claim, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, RunEnd,
+    Settled, SlotDecision, SlotStart, Turned, WaitingSlot, Waits,
 };
 use punctual::provider::Usage;
 use punctual::run::{
@@ -738,7 +738,7 @@ async fn rows_are_taken_only_behind_the_ones_they_follow() {
         due_until: at("2026-11-30T10:00:00Z"),
         ..slot(SlotDecision::Skipped)
     };
-    let later = Record { after: at("2026-11-30T09:00:00Z"), ..record(vec![at_ten]) };
+    let later = Record { claim: Claim::After(at("2026-11-30T09:00:00Z")), ..record(vec![at_ten]) };
     assert_eq!(write(&store, later.clone(), None).await, Recorded::AlreadyDecided);
     let decided = store.reader().unwrap().decided(&job()).unwrap();
     assert_eq!(decided, Some((at("2026-11-30T08:00:00Z"), vec![])));

@@ -9,6 +9,7 @@ use super::last_good::LastGood;
 use super::output::{self, Done, first_line, local, note, table};
 use super::running;
 use super::times::zone_of;
+use super::tree;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::job::{JobSpec, Problem};
@@ -17,6 +18,9 @@ use crate::store::JobSummary;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    /// Show which job comes after which
+    #[arg(long, conflicts_with = "json")]
+    tree: bool,
     /// Print for programs
     #[arg(long)]
     json: bool,
@@ -24,6 +28,9 @@ pub(super) struct Args {
 
 pub(super) fn ls(context: &Context, args: &Args) -> Done {
     let (config, jobs) = context.jobs()?;
+    if args.tree {
+        return output::say(&tree::tree(&jobs));
+    }
     let running = running::status(&config.state_dir).ok().flatten();
     let kept = running.as_ref().map(|it| it.last_good.clone()).unwrap_or_default();
     if let Some(words) = running.and_then(|it| running::stale(&it, &jobs, config.scheduler.reload))
@@ -75,7 +82,7 @@ fn row(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<Strin
         state_words(spec, known),
         next.map(|due| local(due.at, zone.rules())).unwrap_or_default(),
         known.and_then(|it| it.last_state.clone()).unwrap_or_default(),
-        spec.schedule.as_ref().map_or_else(|| "by hand".into(), |it| it.text.clone()),
+        when_words(spec),
     ]
 }
 
@@ -85,6 +92,7 @@ fn as_json(spec: &JobSpec, known: Option<&JobSummary>) -> serde_json::Value {
         "job": spec.id, "state": state(spec, known),
         "description": spec.description, "owner": spec.owner, "labels": spec.labels,
         "schedule": spec.schedule.as_ref().map(|it| &it.text),
+        "after": spec.after.as_ref().map(|after| json!({ "jobs": after.jobs, "when": after.when.as_str() })),
         "timezone": spec.schedule.as_ref().map(|it| it.zone.name()),
         "next_due_at": next.map(|due| rfc3339(due.at)),
         "last_state": known.and_then(|it| it.last_state.as_ref()),
@@ -110,6 +118,15 @@ fn state_words(spec: &JobSpec, known: Option<&JobSummary>) -> String {
     match known.and_then(|it| it.paused_reason.as_ref()) {
         Some(_) if !spec.enabled => "disabled, paused".into(),
         _ => state(spec, known).into(),
+    }
+}
+
+/// When it is due, in words.
+pub(super) fn when_words(spec: &JobSpec) -> String {
+    match (&spec.schedule, &spec.after) {
+        (Some(schedule), _) => schedule.text.clone(),
+        (None, Some(after)) => after.to_string(),
+        (None, None) => "by hand".into(),
     }
 }
 

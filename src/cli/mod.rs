@@ -42,6 +42,7 @@ mod status;
 mod test;
 mod test_record;
 mod times;
+mod tree;
 mod validate;
 mod why;
 mod why_answer;

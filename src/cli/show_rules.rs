@@ -23,7 +23,7 @@ pub(super) fn lines(spec: &JobSpec, config: &Config) -> Vec<String> {
     ]);
     match &spec.schedule {
         Some(schedule) => lines.extend(of_schedule(spec, schedule)),
-        None => lines.push(("schedule", "by hand".into())),
+        None => lines.push(("schedule", super::ls::when_words(spec))),
     }
     lines.into_iter().map(|(name, value)| format!("  {name:<9} {value}")).collect()
 }

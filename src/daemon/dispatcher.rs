@@ -207,6 +207,8 @@ impl Dispatcher {
             let acts = self.planner.waits_again(&job, slot, wall);
             commands.extend(self.commands_of(acts, wall));
         }
+        let acts = self.planner.hear(recovered.upstream, wall);
+        commands.extend(self.commands_of(acts, wall));
         commands
     }
 
@@ -361,7 +363,7 @@ impl Dispatcher {
     }
 
     fn due_until(&self, id: &JobId, at: Timestamp) -> Option<Timestamp> {
-        self.planner.rules_of(id)?.schedule.as_ref()?.prev_at_or_before(at)
+        self.planner.schedule_of(id)?.prev_at_or_before(at)
     }
 
     fn run_ended(&mut self, run_id: &RunId, end: Option<&RunEnd>, now: Timestamp) -> Vec<Command> {

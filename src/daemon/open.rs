@@ -12,8 +12,8 @@ use super::lock::{Kind, LockError, StateLock};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet, load_jobs};
 use crate::executor::{Bus, Executor, Lanes, Models};
-use crate::job::{JobId, JobSpec, Problem};
-use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, Rules};
+use crate::job::{AfterSpec, JobId, JobSpec, Problem};
+use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, Rules, SlotEnd};
 use crate::process::{ProcessId, SupervisorPath, boot_id, end_orphans, living_runs};
 use crate::run::{RunEvent, RunId};
 use crate::schedule::Schedule;
@@ -80,7 +80,7 @@ impl Daemon {
             Kind::Serve => Queued::TakenOver,
             Kind::Run => Queued::Left,
         };
-        let recovered = store.recover(is_alive, queued, now).await?;
+        let mut recovered = store.recover(is_alive, queued, now).await?;
         if recovered.interrupted + recovered.finished > 0 {
             tracing::warn!(
                 interrupted = recovered.interrupted,
@@ -105,6 +105,7 @@ impl Daemon {
         let problems = jobs.problems();
         let TakenIn { planner, specs, invalid, was_due } =
             take_in(&store, &config, jobs, now).await?;
+        recovered.upstream = unheard(&store, &planner)?;
         let scheduling = match kind {
             Kind::Serve => Scheduling::On,
             Kind::Run => Scheduling::Off,
@@ -226,6 +227,21 @@ struct TakenIn {
     was_due: NextDues,
 }
 
+/// What had come to its end when nobody was there to say what follows for the jobs after it.
+fn unheard(store: &Store, planner: &Planner) -> Result<Vec<SlotEnd>, StoreError> {
+    let reader = store.reader()?;
+    let mut ends = Vec::new();
+    for (id, upstream, since) in planner.joined() {
+        for job in upstream {
+            ends.extend(reader.slot_ends(job, id, since)?);
+        }
+    }
+    // Two jobs may come after the same one.
+    ends.sort_by(|a, b| (a.first, &a.job).cmp(&(b.first, &b.job)));
+    ends.dedup();
+    Ok(ends)
+}
+
 /// The jobs with what the ledger remembers of them. Only what has changed is written: most starts
 /// change nothing.
 async fn take_in(
@@ -265,8 +281,10 @@ async fn take_in(
     // not start.
     for name in jobs.invalid.keys() {
         let (Some(memory), Ok(id)) = (memories.get(name), name.parse::<JobId>()) else { continue };
-        if let Some(schedule) = last_schedule(store, config, &id, memory)? {
-            let rules = Rules::idle(Some(schedule), Availability::Invalid);
+        let schedule = last_schedule(store, config, &id, memory)?;
+        let after = last_definition(store, memory)?.and_then(|it| AfterSpec::stored(&it));
+        if schedule.is_some() || after.is_some() {
+            let rules = Rules { after, ..Rules::idle(schedule, Availability::Invalid) };
             planner.adopt(&id, rules, memory.memory.clone(), now);
         }
     }
@@ -317,6 +335,14 @@ fn spec_of<'a>(jobs: &'a JobSet, name: &str) -> Option<&'a JobSpec> {
     jobs.jobs.get(&name.parse::<JobId>().ok()?)
 }
 
+/// The last definition that could be used, as JSON.
+fn last_definition(store: &Store, memory: &JobMemory) -> Result<Option<String>, StoreError> {
+    match &memory.definition_hash {
+        Some(hash) => store.reader()?.definition(hash),
+        None => Ok(None),
+    }
+}
+
 /// The schedule of the last definition that could be used.
 fn last_schedule(
     store: &Store,
@@ -324,8 +350,7 @@ fn last_schedule(
     id: &JobId,
     memory: &JobMemory,
 ) -> Result<Option<Schedule>, OpenError> {
-    let Some(hash) = &memory.definition_hash else { return Ok(None) };
-    let definition = store.reader()?.definition(hash)?;
+    let definition = last_definition(store, memory)?;
     let schedule = definition.and_then(|definition| config.stored_schedule(id, &definition));
     Ok(schedule.map(|schedule| schedule.anchored(memory.anchor)))
 }

@@ -108,7 +108,10 @@ const TIMING: [&str; 10] = [
 pub(super) fn timing(definition: &Value) -> String {
     let schedule = definition.get("schedule");
     let value = |key: &&str| Some(((*key).to_owned(), schedule?.get(key)?.clone()));
-    Value::Object(TIMING.iter().filter_map(value).collect()).to_string()
+    let mut timing: Map<_, _> = TIMING.iter().filter_map(value).collect();
+    // What comes after others is due when they are.
+    timing.extend(definition.get("after").map(|after| ("after".to_owned(), after.clone())));
+    Value::Object(timing).to_string()
 }
 
 /// Bytes as lower-case hex.

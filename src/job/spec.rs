@@ -99,6 +99,17 @@ pub struct AfterSpec {
     pub when: When,
 }
 
+impl AfterSpec {
+    /// Of a definition that was stored as JSON.
+    pub fn stored(definition: &str) -> Option<Self> {
+        let definition: serde_json::Value = serde_json::from_str(definition).ok()?;
+        let after = definition.get("after")?;
+        let jobs = after.get("jobs")?.as_array()?.iter();
+        let jobs = jobs.map(|job| job.as_str()?.parse().ok()).collect::<Option<Vec<_>>>()?;
+        Some(Self { jobs, when: after.get("when")?.as_str()?.parse().ok()? })
+    }
+}
+
 impl std::fmt::Display for AfterSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let jobs: Vec<_> = self.jobs.iter().map(JobId::as_str).collect();

@@ -32,7 +32,7 @@ pub(crate) static JOB: &[Key] = &[
     key("env", Table(ENV), "{}", Now, "The environment of the job's commands."),
     key("limits", Table(LIMITS), "{}", Now, "The bounds of a run."),
     key("retry", Table(RETRY), "{}", Now, "What follows a failed run."),
-    key("after", Table(AFTER), "", Later, "Jobs whose end starts this one."),
+    key("after", Table(AFTER), "", Now, "Jobs whose end starts this one."),
     key("matrix", Kind::Map(&Texts), "", Now, "One job per combination of these values."),
     key("output", Table(OUTPUT), "", Now, "What a reply and a run's files must look like."),
     key("check", Tables(CHECK), "", Now, "What the host checks before it calls a run a success."),

@@ -36,8 +36,8 @@ pub enum Act {
 pub struct Record {
     /// Whose.
     pub job: JobId,
-    /// The last row before these: the ledger takes them only if it has that one.
-    pub after: Timestamp,
+    /// Where these rows have their place among the others.
+    pub claim: Claim,
     /// New rows.
     pub rows: Vec<PlannedSlot>,
     /// Slots that had been buffered or held and are decided for good.
@@ -52,6 +52,15 @@ pub struct Record {
     pub pause: Option<PauseChange>,
     /// When the job is due next.
     pub next_due: Option<Timestamp>,
+}
+
+/// Where rows have their place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// They come after that row: the ledger takes them only if it has that one.
+    After(Timestamp),
+    /// Their slots end in any order; what is due before this has been decided.
+    Beside(Timestamp),
 }
 
 /// What had waited, decided.
@@ -101,7 +110,7 @@ impl Record {
     pub fn new(job: &JobId, next_due: Option<Timestamp>) -> Self {
         Self {
             job: job.clone(),
-            after: Timestamp::MIN,
+            claim: Claim::After(Timestamp::MIN),
             rows: Vec::new(),
             turned: Vec::new(),
             start: None,

@@ -8,6 +8,7 @@
 
 mod act;
 mod due;
+mod join;
 mod planner;
 mod reach;
 mod retry;
@@ -15,11 +16,12 @@ mod rules;
 mod simulate;
 mod track;
 
-pub use act::{Act, LiveId, PauseChange, Record, Settled, Start, Turned};
+pub use act::{Act, Claim, LiveId, PauseChange, Record, Settled, Start, Turned};
 pub use due::{
     BUFFERED_MAX, JobView, Living, MISFIRE_AFTER, Plan, PlannedSlot, SlotStart, catchup_window,
     decide,
 };
+pub use join::{How, REMEMBERED, SlotEnd};
 pub use planner::{Ahead, Decided, Planner};
 pub use reach::{ANSWERED_WITHIN, Server};
 pub use retry::{Chain, Follow, RunEnd, follow};

@@ -1,6 +1,6 @@
 //! All jobs: whose time has come, and what that means.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::act::{Act, LiveId, Record, Settled, Turned};
-use super::due::MISFIRE_AFTER;
+use super::due::{MISFIRE_AFTER, distance};
+use super::join::{Joins, STARTS_WITHIN, SlotEnd, So};
 use super::reach::Server;
 use super::retry::{Chain, RunEnd};
 use super::rules::{Availability, Memory, Pause, PauseCause, Rules};
@@ -16,6 +17,7 @@ use super::track::{ByHand, Common, Track, WaitingSlot, Waits};
 use super::{Reason, SlotDecision};
 use crate::clock::Now;
 use crate::job::JobId;
+use crate::schedule::Schedule;
 
 /// A clock that goes back by less is being adjusted, not set.
 const SET_BACK_MIN: SignedDuration = SignedDuration::from_secs(1);
@@ -49,6 +51,7 @@ pub struct Planner {
     places: HashMap<JobId, Timestamp>,
     failures: HashMap<JobId, u8>,
     common: Common,
+    joins: Joins,
     looked: Option<Now>,
     /// While the ledger is asked what lies ahead of a clock that was set back.
     rewinding: bool,
@@ -62,6 +65,7 @@ impl Planner {
             Some(track) => track.adopt_again(rules, memory),
             None => drop(self.jobs.insert(id.clone(), Track::new(id.clone(), rules, memory))),
         }
+        self.joins.take_in(id, &self.jobs[id]);
         self.requeue(id, now);
     }
 
@@ -74,7 +78,11 @@ impl Planner {
         decided_until: Option<Timestamp>,
         now: Timestamp,
     ) -> Vec<Act> {
-        self.with(id, now, |track, _| track.replace(rules, decided_until))
+        let acts = self.with(id, now, |track, _| track.replace(rules, decided_until));
+        if let Some(track) = self.jobs.get(id) {
+            self.joins.take_in(id, track);
+        }
+        acts
     }
 
     /// The job's schedule is about to be replaced or to go: what was due by it and has not been
@@ -105,7 +113,7 @@ impl Planner {
         }
         let waits = self.jobs.iter().filter(|(_, track)| track.waits_for(server));
         let waits: Vec<_> = waits.map(|(id, _)| id.clone()).collect();
-        let go_on = |id| self.with(id, now, |track, common| track.go_on(common, now));
+        let go_on = |id: &JobId| self.with(id, now, |track, common| track.go_on(common, now));
         waits.iter().flat_map(go_on).collect()
     }
 
@@ -206,7 +214,9 @@ impl Planner {
         while self.queue.first().is_some_and(|(at, _)| *at <= now.wall) {
             due.extend(self.queue.pop_first().map(|(_, id)| id));
         }
-        due.into_iter().flat_map(|id| self.look_at(&id, now.wall, because)).collect()
+        let look = |id: &JobId| self.look_at(id, now.wall, because);
+        let acts = due.iter().flat_map(look).collect();
+        self.and_after(acts, &due, now.wall)
     }
 
     fn look_at(&mut self, id: &JobId, now: Timestamp, because: Reason) -> Vec<Act> {
@@ -365,7 +375,58 @@ impl Planner {
         let Some(track) = self.jobs.get_mut(id) else { return Vec::new() };
         let acts = change(track, &mut self.common);
         self.requeue(id, now);
+        self.and_after(acts, std::slice::from_ref(id), now)
+    }
+
+    /// `acts` of these jobs, and what follows from them for the jobs that come after.
+    fn and_after(&mut self, mut acts: Vec<Act>, of: &[JobId], now: Timestamp) -> Vec<Act> {
+        if self.joins.is_empty() {
+            return acts;
+        }
+        let mut ends = self.joins.ends_in(&acts, now);
+        ends.extend(of.iter().filter_map(|id| self.jobs.get_mut(id)?.take_ended()));
+        acts.extend(self.hear(ends, now));
         acts
+    }
+
+    /// Slots that have come to their end, as the ledger has it or as has just happened: what comes
+    /// after them is decided, and what comes after that.
+    pub fn hear(&mut self, ends: Vec<SlotEnd>, now: Timestamp) -> Vec<Act> {
+        let mut acts = Vec::new();
+        let mut ends: VecDeque<_> = ends.into();
+        while let Some(end) = ends.pop_front() {
+            for (id, mut joined) in self.joins.hear(&end, &self.jobs) {
+                let is_late = distance(end.at, now) > STARTS_WITHIN;
+                if joined.so == So::Starts && is_late {
+                    joined.so = So::Not(Reason::TooLate);
+                }
+                let Some(track) = self.jobs.get_mut(&id) else { continue };
+                let joined = track.join(&mut self.common, joined, now);
+                self.requeue(&id, now);
+                ends.extend(self.joins.ends_in(&joined, now));
+                acts.extend(joined);
+            }
+        }
+        acts
+    }
+
+    /// The jobs that come after others, with those, and the instants up to which everything is
+    /// decided about them.
+    pub fn joined(&self) -> impl Iterator<Item = (&JobId, &[JobId], Timestamp)> {
+        self.jobs.iter().filter_map(|(id, track)| {
+            let after = track.rules.after.as_ref()?;
+            Some((id, after.jobs.as_slice(), track.memory.decided_until))
+        })
+    }
+
+    /// The schedule by which a job is due: its own, or that of the job that it comes after.
+    pub fn schedule_of(&self, id: &JobId) -> Option<&Schedule> {
+        let rules = &self.jobs.get(id)?.rules;
+        match (&rules.schedule, &rules.after) {
+            (Some(schedule), _) => Some(schedule),
+            (None, Some(after)) => self.schedule_of(after.jobs.first()?),
+            (None, None) => None,
+        }
     }
 
     /// Puts the job where it wants to be looked at next.
@@ -417,3 +478,7 @@ mod anything;
 #[cfg(test)]
 #[path = "tests/models.rs"]
 mod models;
+
+#[cfg(test)]
+#[path = "tests/join.rs"]
+mod join_tests;

@@ -126,10 +126,15 @@ pub fn follow(rules: &Rules, chain: Chain, end: &RunEnd) -> Follow {
     let at = end.at + wait(&rules.retry, after.ended);
     let again = if rules.retry.max_attempts == 1 {
         false
-    } else if is_providers_fault(end) {
+    } else if is_providers_fault(end) && rules.schedule.is_some() {
         provider_limit(rules, chain.due_at).is_some_and(|limit| at <= limit)
     } else {
-        !is_permanent(&rules.retry, end) && after.counted < rules.retry.max_attempts
+        // Without a next due time there is no other end to what is the provider's fault.
+        let attempts = match rules.schedule {
+            Some(_) => after.counted,
+            None => after.ended - after.interrupted,
+        };
+        !is_permanent(&rules.retry, end) && attempts < rules.retry.max_attempts
     };
     if again { Follow::Again(at) } else { Follow::Failed }
 }

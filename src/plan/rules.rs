@@ -5,14 +5,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Reason;
-use crate::job::{Catchup, JobSpec, Overlap, RetrySpec};
+use crate::job::{AfterSpec, Catchup, JobSpec, Overlap, RetrySpec};
 use crate::schedule::Schedule;
 
 /// When a job is due and what to do about it.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// Its schedule, with the grid of `every` fixed; `None`: only by hand.
+    /// Its schedule, with the grid of `every` fixed; `None`: only by hand, or after others.
     pub schedule: Option<Schedule>,
+    /// The jobs whose slots are its own.
+    pub after: Option<AfterSpec>,
     /// What to do with misfires.
     pub catchup: Catchup,
     /// How late a misfire may start; `None` is the default rule.
@@ -45,9 +47,10 @@ impl Rules {
         let when = spec.schedule.as_ref();
         Self {
             schedule: when.map(|it| it.schedule.anchored(anchor)),
+            after: spec.after.clone(),
             catchup: when.map_or(Catchup::Latest, |it| it.catchup),
             catchup_window: when.and_then(|it| it.catchup_window),
-            overlap: when.map_or(Overlap::Skip, |it| it.overlap),
+            overlap: when.map_or(usual_overlap(spec), |it| it.overlap),
             retry: spec.retry.clone(),
             availability,
         }
@@ -57,6 +60,7 @@ impl Rules {
     pub fn idle(schedule: Option<Schedule>, why: Availability) -> Self {
         Self {
             schedule,
+            after: None,
             catchup: Catchup::None,
             catchup_window: None,
             overlap: Overlap::Skip,
@@ -64,6 +68,11 @@ impl Rules {
             availability: why,
         }
     }
+}
+
+/// What comes after others has to say something to each of their slots.
+fn usual_overlap(spec: &JobSpec) -> Overlap {
+    if spec.after.is_some() { Overlap::BufferAll } else { Overlap::Skip }
 }
 
 /// What the ledger remembers of a job, as far as decisions depend on it.

@@ -3,12 +3,13 @@
 //! A slot lives from its first attempt to the end of its last one. Between two attempts it is
 //! *retrying*, which counts as living for `overlap`. What must not start beside it waits.
 //!
-//! What follows the end of a run is in `ends.rs`, what waits for a model in `models.rs`, what people
+//! What follows the end of a run is in `ends.rs`, what comes after other jobs in `joined.rs`, what waits for a model in `models.rs`, what people
 //! ask for in `asked.rs`, and what a changed file or clock means in `changed.rs`.
 
 mod asked;
 mod changed;
 mod ends;
+mod joined;
 mod models;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,8 +17,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::act::{Act, LiveId, PauseChange, Record, Settled, Start, Turned};
+use super::act::{Act, Claim, LiveId, PauseChange, Record, Settled, Start, Turned};
 use super::due::{JobView, Living, PlannedSlot, SlotStart, decide};
+use super::join::SlotEnd;
 use super::reach::{Asks, Reach, Server};
 use super::retry::{BACKOFF_MAX, Chain};
 use super::rules::{Account, Availability, Memory, Rules};
@@ -46,6 +48,10 @@ pub(super) struct Track {
     next_due: Option<Timestamp>,
     /// Where the ledger is once all records of this have reached it.
     recorded_until: Timestamp,
+    /// The slot that has come to its end with what happened last.
+    ended: Option<SlotEnd>,
+    /// Since when a slot could start that came after others.
+    ready: BTreeMap<Timestamp, Timestamp>,
 }
 
 /// What all jobs share.
@@ -129,6 +135,8 @@ impl Track {
             next_moment: None,
             next_due: None,
             recorded_until: Timestamp::MIN,
+            ended: None,
+            ready: BTreeMap::new(),
         };
         track.look_ahead();
         track
@@ -216,7 +224,11 @@ impl Track {
     }
 
     fn record(&self) -> Record {
-        Record { after: self.recorded_until, ..Record::new(&self.id, self.next_due()) }
+        let claim = match self.rules.after {
+            None => Claim::After(self.recorded_until),
+            Some(_) => Claim::Beside(self.memory.decided_until),
+        };
+        Record { claim, ..Record::new(&self.id, self.next_due()) }
     }
 
     /// Decides all that is due, and starts what may start.
@@ -393,7 +405,10 @@ impl Track {
     }
 
     fn start_of(&self, due_at: Timestamp) -> Timestamp {
-        self.rules.schedule.as_ref().map_or(due_at, |it| it.start_of(due_at))
+        match &self.rules.schedule {
+            Some(schedule) => schedule.start_of(due_at),
+            None => self.ready.get(&due_at).copied().unwrap_or(due_at),
+        }
     }
 }
 

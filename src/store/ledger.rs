@@ -9,8 +9,8 @@ use super::writer::Patience;
 use super::{Owner, Store, instant};
 use crate::job::JobId;
 use crate::plan::{
-    Account, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, Settled, SlotDecision,
-    Turned,
+    Account, Claim, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, Settled,
+    SlotDecision, Turned,
 };
 use crate::run::{RunId, SessionId, Trigger};
 
@@ -166,8 +166,19 @@ fn claim(db: &Connection, record: &Record) -> rusqlite::Result<()> {
             .execute(params![record.job.as_str(), next_due])
             .map(drop);
     };
+    let after = match record.claim {
+        Claim::After(row) => row,
+        Claim::Beside(decided) => {
+            return db
+                .prepare_cached(
+                    "UPDATE jobs SET decided_until = max(decided_until, ?2) WHERE job = ?1",
+                )?
+                .execute(params![record.job.as_str(), instant::text(decided)])
+                .map(drop);
+        }
+    };
     // Nothing was recorded before.
-    let after = (record.after > Timestamp::MIN).then(|| instant::text(record.after));
+    let after = (after > Timestamp::MIN).then(|| instant::text(after));
     let moved = db
         .prepare_cached(
             "UPDATE jobs SET decided_until = ?3, next_due_at = ?4

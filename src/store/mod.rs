@@ -13,6 +13,7 @@ mod ledger;
 mod migrate;
 mod query;
 mod read;
+mod read_ends;
 mod read_slot;
 mod record;
 mod recover;

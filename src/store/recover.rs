@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::error::StoreError;
 use super::{Owner, Reader, Store, instant};
 use crate::job::JobId;
-use crate::plan::{Chain, RunEnd, SlotDecision, SlotStart, WaitingSlot, Waits};
+use crate::plan::{Chain, RunEnd, SlotDecision, SlotEnd, SlotStart, WaitingSlot, Waits};
 use crate::run::{ErrorKind, Failure, Outcome, RunId, SessionId, State, Trigger, Work};
 use crate::store::runs::{set_checked, set_work};
 
@@ -25,6 +25,8 @@ pub struct Recovered {
     pub alive: Vec<RunId>,
     /// Slots that wait, for a run that is over or for a model.
     pub waiting: Vec<(JobId, WaitingSlot)>,
+    /// Slots that had ended and of which nobody has said what follows for the jobs after them.
+    pub upstream: Vec<SlotEnd>,
 }
 
 /// A run that has not begun.

@@ -270,7 +270,10 @@ fn row_of(spec: &JobSpec) -> JobRow {
             hash: spec.definition_hash.clone(),
             effective: spec.effective.to_string(),
             timing: spec.timing(),
-            schedule: when.map(|it| it.text.clone()),
+            schedule: when.map_or_else(
+                || spec.after.as_ref().map(ToString::to_string),
+                |it| Some(it.text.clone()),
+            ),
             timezone: when.map(|it| it.zone.name().to_owned()),
             one_shot: once.map(|due| due.at),
         }),

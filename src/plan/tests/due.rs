@@ -24,6 +24,7 @@ struct Job {
 
 fn job(schedule: &Schedule) -> Job {
     let rules = Rules {
+        after: None,
         schedule: None,
         catchup: Catchup::Latest,
         catchup_window: None,

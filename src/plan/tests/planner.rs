@@ -24,6 +24,7 @@ fn cron_in(text: &str, zone: Zone) -> Schedule {
 
 fn rules(schedule: Schedule) -> Rules {
     Rules {
+        after: None,
         schedule: Some(schedule),
         catchup: Catchup::Latest,
         catchup_window: None,

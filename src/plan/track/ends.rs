@@ -7,6 +7,7 @@ use crate::job::Catchup;
 use crate::plan::Reason;
 use crate::plan::act::{Act, LiveId, PauseChange, Settled};
 use crate::plan::due::{MISFIRE_AFTER, catchup_window, distance};
+use crate::plan::join::{How, SlotEnd};
 use crate::plan::retry::{Chain, Follow, RunEnd, failed_slot, follow};
 use crate::plan::rules::{Account, Availability, Pause, PauseCause};
 use crate::run::{ErrorKind, Trigger};
@@ -37,8 +38,16 @@ impl Track {
     /// What the end of an attempt means for its slot and its job.
     pub(in crate::plan) fn conclude(&mut self, chain: Chain, end: &RunEnd) -> Vec<Act> {
         let mut record = self.record();
+        let follow = follow(&self.rules, chain, end);
+        let is_last = !matches!(follow, Follow::Again(_)) || !self.may_retry(chain);
+        // A past slot that somebody asks for starts nothing after it.
+        if is_last && chain.origin != Trigger::Backfill {
+            let (job, at, how) = (self.id.clone(), end.at, How::of(end.state));
+            self.ready.remove(&chain.due_at);
+            self.ended = Some(SlotEnd { job, first: chain.due_at, last: chain.due_at, how, at });
+        }
         let this = Settled { due_at: chain.due_at, attempt: chain.attempt };
-        match follow(&self.rules, chain, end) {
+        match follow {
             // The ledger clears the account with the run's own end.
             Follow::Succeeded => {
                 self.memory.account = Account::default();
@@ -118,7 +127,7 @@ impl Track {
     }
 
     fn is_in_time(&self, chain: Chain, now: Timestamp) -> bool {
-        let Some(schedule) = &self.rules.schedule else { return false };
+        let Some(schedule) = &self.rules.schedule else { return self.rules.after.is_some() };
         let first_attempt = matches!(chain.origin, Trigger::Schedule | Trigger::Catchup);
         if !first_attempt || chain.attempt > 1 {
             return true;
@@ -134,8 +143,11 @@ impl Track {
 
     /// A slot that had waited in a dead process: it waits on if it is still in time.
     pub(in crate::plan) fn waits_again(&mut self, slot: WaitingSlot, now: Timestamp) -> Vec<Act> {
-        let WaitingSlot { due_at, waits, start } = slot;
-        let chain = Chain::new(Trigger::Catchup, due_at, 1);
+        let WaitingSlot { due_at, waits, mut start } = slot;
+        if self.rules.after.is_some() {
+            start.trigger = Trigger::After;
+        }
+        let chain = Chain::new(start.trigger, due_at, 1);
         let held_until = (waits == Waits::ForModel)
             .then(|| self.model_limit(due_at, self.start_of(due_at), due_at));
         let in_time = held_until.map_or_else(|| self.is_in_time(chain, now), |until| now < until);

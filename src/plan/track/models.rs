@@ -13,6 +13,7 @@ use super::{Common, Retrying, Track, Waiting, given_up};
 use crate::plan::Reason;
 use crate::plan::act::Act;
 use crate::plan::due::{SlotStart, catchup_window};
+use crate::plan::join::STARTS_WITHIN;
 use crate::plan::reach::{ANSWERED_WITHIN, Asks, Server};
 use crate::plan::retry::Chain;
 use crate::run::Trigger;
@@ -71,7 +72,10 @@ impl Track {
         start: Timestamp,
         since: Timestamp,
     ) -> Timestamp {
-        let Some(schedule) = &self.rules.schedule else { return since + ANSWERED_WITHIN };
+        let Some(schedule) = &self.rules.schedule else {
+            let window = if self.rules.after.is_some() { STARTS_WITHIN } else { ANSWERED_WITHIN };
+            return since + window;
+        };
         let window = catchup_window(schedule, self.rules.catchup_window, due_at);
         let limit = (start + window).max(since + ANSWERED_WITHIN);
         let next = schedule.next_after(due_at.max(since));
