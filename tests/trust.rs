@@ -20,9 +20,11 @@ fn calls(calls: &[(&str, Value)]) -> Stub {
             head() + &call(tool, &arguments.to_string()) + &finish("tool_calls")
         })
         .collect();
-    Stub::new(move |n| {
+    Stub::answering(move |request| {
+        let said = |message: &&Value| message["role"] == "assistant";
+        let turn = request["messages"].as_array().unwrap().iter().filter(said).count();
         let end = || head() + &text("fine") + &finish("stop");
-        vec![Act::Say(answers.get(n).cloned().unwrap_or_else(end))]
+        vec![Act::Say(answers.get(turn).cloned().unwrap_or_else(end))]
     })
 }
 
@@ -149,6 +151,12 @@ fn a_run_changes_no_other_job() {
     let read = |name: &str| fs::read_to_string(house.path(name)).unwrap();
     assert_eq!((read("jobs/prod-alert.toml").as_str(), read("jobs/a.toml").as_str()), (PLAIN, a));
     assert_eq!(read("config.toml"), before);
+    assert!(!house.path("jobs/fresh.toml").exists() && !house.path("state/x").exists());
+
+    // Nor when it is recorded, with a state folder elsewhere.
+    let said = house.say(&["test", "a", "--record"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(read("jobs/a.cassette").matches("verdict = \"denied\"").count(), 7);
     assert!(!house.path("jobs/fresh.toml").exists() && !house.path("state/x").exists());
 
     // No verb takes a part of a name, and none of them touches what it might have meant.

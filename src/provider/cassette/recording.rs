@@ -54,11 +54,10 @@ fn note(tape: &Tape, event: &Result<StreamEvent, Fault>) {
         }
         Err(fault) => {
             if !tape.has_answer() {
-                let words = (fault.status, fault.partial_text.is_empty());
-                tape.answer_last(match words {
-                    (Some(status), true) => script::refusal(status, fault),
+                tape.answer_last(match fault.status {
                     _ if !fault.partial_text.is_empty() => script::broken(fault),
-                    _ => Traffic::none(Dialect::Script, break_of(fault)),
+                    Some(status) => script::refusal(status, fault),
+                    None => Traffic::none(Dialect::Script, break_of(fault)),
                 });
             }
             tape.is_over();
