@@ -248,7 +248,7 @@ fn queries_come_as_a_table_as_json_and_as_csv() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(out("table"), "JOB     STATE      USD\nreport  succeeded\n");
-    assert_eq!(out("csv"), "job,state,usd\r\nreport,succeeded,\n");
+    assert_eq!(out("csv"), "job,state,usd\r\nreport,succeeded,\r\n");
     let rows: Value = serde_json::from_str(&out("json")).unwrap();
     assert_eq!(rows, json!([{"job": "report", "state": "succeeded", "usd": null}]));
     punctual(house.path(), &["query", "DELETE FROM runs"]).assert().code(2);

@@ -615,6 +615,15 @@ async fn queries_read_and_do_nothing_else() {
         "PRAGMA user_version = 9",
         "VACUUM",
         "BEGIN IMMEDIATE",
+        "SELECT load_extension('x')",
+        "SELECT * FROM pragma_journal_mode()",
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+        "PRAGMA writable_schema = ON",
+        "REINDEX",
+        "ANALYZE",
+        "DETACH main",
+        "SAVEPOINT x",
+        "CREATE TEMP VIEW t AS SELECT 1",
         "WITH x AS (SELECT 1) DELETE FROM runs",
     ] {
         match reader.query(sql, limits) {
@@ -624,6 +633,12 @@ async fn queries_read_and_do_nothing_else() {
             other => panic!("{sql}: {other:?}"),
         }
     }
+    let mut words = |sql| reader.query(sql, limits).unwrap_err().to_string();
+    assert_eq!(words("DELETE FROM runs"), "only reading is allowed here, not writing to runs");
+    assert_eq!(
+        words("PRAGMA journal_mode = DELETE"),
+        "only reading is allowed here, not PRAGMA journal_mode"
+    );
     let two = reader.query("SELECT 1; SELECT 2", limits);
     assert!(two.is_err(), "{two:?}");
     let endless =
@@ -633,6 +648,10 @@ async fn queries_read_and_do_nothing_else() {
     assert!(stopped.to_string().contains("stopped after"), "{stopped}");
     let few = QueryLimits { rows_max: 3, ..limits };
     assert!(reader.query("VALUES (1), (2), (3), (4)", few).is_err());
+    let little = QueryLimits { bytes_max: 1 << 20, ..limits };
+    let much = reader.query("SELECT zeroblob(1 << 20) UNION ALL SELECT 1", little).unwrap_err();
+    assert_eq!(much.to_string(), "more than 1 MB: ask for less");
+    assert!(reader.query("SELECT length(zeroblob(1 << 28))", limits).is_err());
     let misspelt = reader.query("SELECT nonsense FROM v1_runs", limits).unwrap_err().to_string();
     assert!(misspelt.contains("no such column: nonsense"), "{misspelt}");
     let answer = reader.query("SELECT run_id, usd, attempt FROM v1_runs", limits).unwrap();
@@ -668,6 +687,8 @@ async fn every_view_has_the_columns_of_the_contract() {
             "run_id, n, tool, outcome, exit_code, started_at, duration_ms, output_bytes",
         ),
         ("v1_cleanups", "run_id, step, outcome, started_at, duration_ms, detail"),
+        ("v1_checks", "run_id, name, passed, detail"),
+        ("v1_audit", "at, actor, kind, run_id, session, name, result"),
     ];
     for (view, columns) in table {
         let sql = format!("SELECT {columns} FROM {view}");

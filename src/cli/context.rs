@@ -66,13 +66,15 @@ impl Place {
         history: Option<&Reader>,
     ) -> Result<(), Failed> {
         let Some(job) = job else { return Ok(()) };
+        if let Some(reader) = history
+            && reader.knows(job)?
+        {
+            return Ok(());
+        }
         let known = match history {
             Some(reader) => reader.known_jobs()?.into_keys().collect(),
             None => Vec::new(),
         };
-        if known.iter().any(|it| it == job) {
-            return Ok(());
-        }
         match self.jobs() {
             Some(jobs) if is_in(&jobs, job) => Ok(()),
             jobs => Err(unknown("job", job, &jobs.unwrap_or_default(), &known)),

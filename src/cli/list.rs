@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::context::now;
+use super::format::Format;
 use super::output::{Failed, local};
 use crate::schedule::Zone;
 
@@ -18,20 +18,28 @@ pub(super) struct List {
     /// At most so many
     #[arg(long, default_value_t = 50)]
     pub(super) limit: u32,
-    /// Print for programs
+    /// How the rows are printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+    /// The same as --format json
     #[arg(long)]
-    pub(super) json: bool,
+    json: bool,
 }
 
 impl List {
-    /// The instant that `--since` names.
-    pub(super) fn since(&self) -> Result<Option<Timestamp>, Failed> {
+    /// The instant that `--since` names, so long before `end`.
+    pub(super) fn since(&self, end: Timestamp) -> Result<Option<Timestamp>, Failed> {
         let Some(length) = &self.since else { return Ok(None) };
         let parsed = humantime::parse_duration(length).map_err(|error| {
             Failed::usage(format!("--since `{length}`: {error}; write `24h` or `7days`"))
         })?;
         let too_long = |_| Failed::usage(format!("--since `{length}` is too long"));
-        now().checked_sub(parsed).map(Some).map_err(too_long)
+        end.checked_sub(parsed).map(Some).map_err(too_long)
+    }
+
+    /// How it is printed.
+    pub(super) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
     }
 }
 

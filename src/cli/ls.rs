@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::context::{Context, now};
 use super::last_good::LastGood;
-use super::output::{self, Done, first_line, local, note, table};
+use super::output::{self, Done, first_line, local, note};
+use super::paint;
+use super::relative::{relative, relative_to};
 use super::running;
 use super::times::zone_of;
 use super::tree;
@@ -66,12 +69,19 @@ pub(super) fn ls(context: &Context, args: &Args) -> Done {
             name.clone(),
             state.into(),
             last_good.get(name).and_then(|it| it.local(&config)).unwrap_or_default(),
+            last_good.get(name).and_then(|it| it.next_due).map_or_else(String::new, away),
             String::new(),
             first_line(&words(problems), 60),
         ]
     }));
     rows.sort();
-    output::say(&table(&["job", "state", "next due", "last run", "schedule"], rows))
+    let head = ["job", "state", "next due", "that is", "last run", "schedule"];
+    paint::say_table(&head, rows, &["state", "last run"])
+}
+
+/// Where that lies from now.
+fn away(at: Timestamp) -> String {
+    relative(at, now())
 }
 
 fn row(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<String> {
@@ -80,10 +90,16 @@ fn row(spec: &JobSpec, known: Option<&JobSummary>, config: &Config) -> Vec<Strin
     vec![
         spec.id.to_string(),
         state_words(spec, known),
-        next.map(|due| local(due.at, zone.rules())).unwrap_or_default(),
-        known.and_then(|it| it.last_state.clone()).unwrap_or_default(),
+        next.as_ref().map(|due| local(due.at, zone.rules())).unwrap_or_default(),
+        next.map_or_else(String::new, |due| away(due.at)),
+        known.and_then(last_run).unwrap_or_default(),
         when_words(spec),
     ]
+}
+
+fn last_run(known: &JobSummary) -> Option<String> {
+    let (state, at) = known.last_state.as_ref().zip(known.last_queued_at.as_ref())?;
+    Some(format!("{state} {}", relative_to(at, now())))
 }
 
 fn as_json(spec: &JobSpec, known: Option<&JobSummary>) -> serde_json::Value {

@@ -5,6 +5,7 @@
 //! (`--json`) goes to standard output, everything else to standard error.
 
 mod backfill;
+mod backup;
 mod cancel;
 mod changes;
 mod completions;
@@ -12,7 +13,9 @@ mod context;
 mod doctor;
 mod dst;
 mod dues;
+mod export;
 mod forecast;
+mod format;
 mod holder;
 mod last_good;
 mod list;
@@ -22,11 +25,13 @@ mod ls;
 mod new;
 mod next;
 mod output;
+mod paint;
 mod pause;
 mod plan;
 mod plan_jobs;
 mod query;
 mod reasons;
+mod relative;
 mod reload;
 mod run;
 mod running;
@@ -41,6 +46,7 @@ mod slots;
 mod status;
 mod test;
 mod test_record;
+mod timeline;
 mod times;
 mod tree;
 mod validate;
@@ -126,6 +132,10 @@ enum Verb {
     Test(test::Args),
     /// Ask the history in SQL
     Query(query::Args),
+    /// Write the whole history into one portable file
+    Export(export::Args),
+    /// Copy the state folder while it is in use
+    Backup(backup::Args),
     /// How things are now
     Status(status::Args),
     /// Check this machine and this configuration
@@ -141,8 +151,7 @@ enum Verb {
 }
 
 /// Verbs of the contract that are not built yet: refused by name.
-const NOT_YET: &[&str] =
-    &["agent", "costs", "incidents", "audit", "import", "export", "backup", "skills"];
+const NOT_YET: &[&str] = &["agent", "costs", "incidents", "audit", "import", "skills"];
 
 /// The program: parses the command line, does what it says, and returns the exit code of the
 /// contract.
@@ -181,6 +190,8 @@ pub fn main() -> ExitCode {
         Verb::Backfill(args) => backfill::backfill(&context, &args),
         Verb::Test(args) => test::test(&context, &args),
         Verb::Query(args) => query::query(&context, &args),
+        Verb::Export(args) => export::export(&context, &args),
+        Verb::Backup(args) => backup::backup(&context, &args),
         Verb::Status(args) => status::status(&context, &args),
         Verb::Doctor(args) => doctor::doctor(&context, &args),
         Verb::Schema(args) => schema::schema(&args),

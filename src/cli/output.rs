@@ -118,9 +118,17 @@ pub(super) fn json(value: &impl Serialize) -> Done {
 
 /// Prints to standard output. A reader that has gone away is no failure.
 pub(super) fn say(text: &str) -> Done {
+    say_exactly(&format!("{text}\n"))
+}
+
+/// The same without a line end of ours.
+pub(super) fn say_exactly(text: &str) -> Done {
     let mut stdout = std::io::stdout().lock();
-    let text = safe(text, stdout.is_terminal());
-    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+    let for_terminal = stdout.is_terminal();
+    // A terminal has no need of the ends that RFC 4180 wants.
+    let text = if for_terminal { text.replace("\r\n", "\n") } else { text.to_owned() };
+    let text = safe(&text, for_terminal);
+    match write!(stdout, "{text}").and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }

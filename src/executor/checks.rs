@@ -126,7 +126,8 @@ impl Executor {
         ];
         let read = move || {
             let mut reader = store.reader().map_err(|error| error.to_string())?;
-            let limits = QueryLimits { rows_max: 1, time_max: CHECK_TIMEOUT };
+            let limits =
+                QueryLimits { rows_max: 1, time_max: CHECK_TIMEOUT, ..QueryLimits::default() };
             let first = reader.first(&sql, &values, limits).map_err(|error| error.to_string())?;
             match first {
                 Some(value) if is_true(&value) => Ok(()),

@@ -70,6 +70,23 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
+    /// What is read from it cannot be written elsewhere.
+    #[error("failed to copy the history to {path}")]
+    Copy {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// A copy is not whole.
+    #[error("the copy {path} is damaged: {found}")]
+    Damaged {
+        /// Which one.
+        path: PathBuf,
+        /// What SQLite says.
+        found: String,
+    },
     /// It is empty or hardly begun, or there is a log without it: a history was here.
     #[error(
         "the database {0} has lost its contents: put a copy of it back, or remove what is left of \
@@ -98,6 +115,8 @@ impl StoreError {
             | Self::Missing(_)
             | Self::Unreachable { .. }
             | Self::Make { .. }
+            | Self::Copy { .. }
+            | Self::Damaged { .. }
             | Self::Lost(_)
             | Self::Foreign(_)
             | Self::Query(_) => false,

@@ -84,6 +84,11 @@ impl Reader {
             .collect::<Result<_, _>>()?)
     }
 
+    /// Whether there ever was such a job.
+    pub fn knows(&self, job: &str) -> Result<bool, StoreError> {
+        Ok(self.0.prepare_cached("SELECT 1 FROM jobs WHERE job = ?1")?.exists([job])?)
+    }
+
     /// Where the decisions of a job are: its watermark, and what is decided ahead of it.
     pub fn decided(&self, job: &JobId) -> Result<Option<Decided>, StoreError> {
         let until: Option<String> = self

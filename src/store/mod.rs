@@ -6,11 +6,13 @@
 
 mod audit;
 mod error;
+mod export;
 mod first;
 mod instant;
 mod jobs;
 mod ledger;
 mod migrate;
+mod pages;
 mod query;
 mod read;
 mod read_ends;
@@ -25,8 +27,10 @@ use std::path::{Path, PathBuf};
 
 pub use audit::{Actor, AuditKind, AuditRow};
 pub use error::StoreError;
+pub use export::{ExportedTable, copy, export};
 pub use jobs::{Definition, JobMemory, JobRow};
 pub use ledger::{NewRun, Receipt, Recorded, RunSlot};
+pub use pages::Lived;
 pub use query::{QueryLimits, Table};
 pub use read::{JobSummary, PastSlot, Reader, RunFilter, SlotFilter, SlotSummary};
 pub use read_slot::{JobStanding, SeenDefinition, SlotAttempt};

@@ -1,9 +1,11 @@
 //! Plain SQL from people: read-only, bounded in time and rows.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rusqlite::Statement;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use serde_json::Value;
 
@@ -16,14 +18,16 @@ use crate::clock::{Clock, SystemClock};
 pub struct QueryLimits {
     /// Rows returned.
     pub rows_max: usize,
+    /// Text and numbers returned, all rows together.
+    pub bytes_max: usize,
     /// Time spent.
     pub time_max: Duration,
 }
 
 impl Default for QueryLimits {
-    /// Enough for any report, too little to fill a disk or hold a core for long.
+    /// Enough for any report, too little to fill a disk or the memory or hold a core for long.
     fn default() -> Self {
-        Self { rows_max: 100_000, time_max: Duration::from_secs(30) }
+        Self { rows_max: 100_000, bytes_max: 256 << 20, time_max: Duration::from_secs(30) }
     }
 }
 
@@ -36,6 +40,9 @@ pub struct Table {
     pub rows: Vec<Vec<Value>>,
 }
 
+/// The largest single value, also of those that are only computed on the way.
+const VALUE_BYTES_MAX: i32 = 64 << 20;
+
 /// Virtual-machine steps between two looks at the clock.
 const STEPS_BETWEEN_LOOKS: i32 = 10_000;
 
@@ -43,7 +50,7 @@ impl Reader {
     /// Runs one `SELECT` (or `EXPLAIN`, `WITH`, `VALUES`) and returns its rows. Anything that
     /// would write, attach another file or change the connection is refused before it runs.
     pub fn query(&mut self, sql: &str, limits: QueryLimits) -> Result<Table, StoreError> {
-        self.guarded(limits, |reader| reader.rows_of(sql, limits.rows_max))
+        self.guarded(limits, |reader| reader.rows_of(sql, limits))
     }
 
     /// The first column of the first row of such a statement, with values for its parameters by
@@ -72,7 +79,18 @@ impl Reader {
         read: impl FnOnce(&Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let give_up_at = SystemClock.monotonic() + limits.time_max;
-        self.0.authorizer(Some(|context: AuthContext<'_>| may_read(context.action)))?;
+        let refused = Arc::new(Mutex::new(None));
+        let refusal = Arc::clone(&refused);
+        self.0.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)?;
+        self.0.authorizer(Some(move |context: AuthContext<'_>| {
+            match refusal_of(context.action) {
+                None => Authorization::Allow,
+                Some(words) => {
+                    *refusal.lock().expect("no holder of this lock can panic") = Some(words);
+                    Authorization::Deny
+                }
+            }
+        }))?;
         self.0.progress_handler(
             STEPS_BETWEEN_LOOKS,
             Some(move || SystemClock.monotonic() >= give_up_at),
@@ -80,7 +98,11 @@ impl Reader {
         let answer = read(self);
         self.0.progress_handler(0, None::<fn() -> bool>)?;
         self.0.authorizer(None::<fn(AuthContext<'_>) -> Authorization>)?;
-        answer.map_err(|error| explain(error, limits))
+        let refused = refused.lock().expect("no holder of this lock can panic").take();
+        answer.map_err(|error| match refused {
+            Some(words) => StoreError::Query(format!("{ONLY_READING}, not {words}")),
+            None => explain(error, limits),
+        })
     }
 
     /// SQLite's own quick look at the file: `ok`, or what is damaged.
@@ -91,40 +113,75 @@ impl Reader {
     fn reading(&self, sql: &str) -> Result<Statement<'_>, StoreError> {
         let statement = self.0.prepare(sql)?;
         if !statement.readonly() {
-            return Err(StoreError::Query("only reading is allowed here".into()));
+            return Err(StoreError::Query(ONLY_READING.into()));
         }
         Ok(statement)
     }
 
-    fn rows_of(&self, sql: &str, rows_max: usize) -> Result<Table, StoreError> {
+    fn rows_of(&self, sql: &str, limits: QueryLimits) -> Result<Table, StoreError> {
         let mut statement = self.reading(sql)?;
         let columns: Vec<String> = statement.column_names().map(Into::into).collect();
-        let mut rows = Vec::new();
+        let (mut rows, mut bytes) = (Vec::new(), 0);
         let mut cursor = statement.query([])?;
         while let Some(row) = cursor.next()? {
+            let QueryLimits { rows_max, bytes_max, .. } = limits;
             if rows.len() == rows_max {
                 return Err(StoreError::Query(format!("more than {rows_max} rows: add a LIMIT")));
             }
-            rows.push(
-                (0..columns.len()).map(|n| row.get_ref(n).map(json)).collect::<Result<_, _>>()?,
-            );
+            let mut values = Vec::with_capacity(columns.len());
+            for n in 0..columns.len() {
+                let value = row.get_ref(n)?;
+                bytes += bytes_of(value);
+                values.push(json(value));
+            }
+            if bytes > bytes_max {
+                let words = format!("more than {} MB: ask for less", bytes_max >> 20);
+                return Err(StoreError::Query(words));
+            }
+            rows.push(values);
         }
         Ok(Table { columns, rows })
     }
 }
 
-fn may_read(action: AuthAction<'_>) -> Authorization {
+const ONLY_READING: &str = "only reading is allowed here";
+
+/// What is refused of an action; `None`: it only reads.
+fn refusal_of(action: AuthAction<'_>) -> Option<String> {
     match action {
         AuthAction::Select
         | AuthAction::Read { .. }
         | AuthAction::Recursive
-        | AuthAction::Function { .. }
         // Looking at the schema is reading; setting anything is not.
         | AuthAction::Pragma {
             pragma_name: "table_info" | "table_xinfo" | "table_list" | "index_list",
             ..
-        } => Authorization::Allow,
-        _ => Authorization::Deny,
+        } => None,
+        AuthAction::Function { function_name } => match function_name {
+            // What a build of SQLite may have that reaches beyond the database.
+            "load_extension" | "readfile" | "writefile" | "edit" | "fts3_tokenizer" => {
+                Some(format!("{function_name}()"))
+            }
+            _ => None,
+        },
+        AuthAction::Pragma { pragma_name, .. } => Some(format!("PRAGMA {pragma_name}")),
+        AuthAction::Attach { .. } => Some("attaching a file".into()),
+        AuthAction::Detach { .. } => Some("detaching a file".into()),
+        AuthAction::Transaction { .. } | AuthAction::Savepoint { .. } => {
+            Some("a transaction".into())
+        }
+        AuthAction::Insert { table_name }
+        | AuthAction::Update { table_name, .. }
+        | AuthAction::Delete { table_name } => Some(format!("writing to {table_name}")),
+        _ => Some("a change of the schema".into()),
+    }
+}
+
+fn bytes_of(value: ValueRef<'_>) -> usize {
+    match value {
+        ValueRef::Null => 0,
+        ValueRef::Integer(_) | ValueRef::Real(_) => 8,
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len(),
     }
 }
 
@@ -143,7 +200,7 @@ fn explain(error: StoreError, limits: QueryLimits) -> StoreError {
     match error {
         StoreError::Sql(rusqlite::Error::SqliteFailure(failure, words)) => {
             StoreError::Query(match failure.code {
-                AuthorizationForStatementDenied => "only reading is allowed here".into(),
+                AuthorizationForStatementDenied => ONLY_READING.into(),
                 OperationInterrupted => format!("stopped after {:?}", limits.time_max),
                 _ => words.unwrap_or_else(|| failure.to_string()),
             })
@@ -152,7 +209,7 @@ fn explain(error: StoreError, limits: QueryLimits) -> StoreError {
             let column = usize::try_from(offset).unwrap_or(0) + 1;
             let denied = msg.starts_with("not authorized") || msg.contains("prohibited");
             if denied {
-                StoreError::Query("only reading is allowed here".into())
+                StoreError::Query(ONLY_READING.into())
             } else {
                 StoreError::Query(format!("{msg} (at character {column} of `{sql}`)"))
             }

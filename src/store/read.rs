@@ -7,7 +7,6 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
 use serde::Serialize;
 
 use super::error::StoreError;
-use super::read_slot::{SLOT_COLUMNS, slot_from};
 use super::record::{
     AttemptRecord, CheckRecord, CleanupRecord, RunRecord, StepRecord, ToolsRecord, UsageRecord,
 };
@@ -27,6 +26,8 @@ pub struct RunFilter {
     pub state: Option<State>,
     /// Recorded at or after this.
     pub since: Option<Timestamp>,
+    /// Recorded before this.
+    pub until: Option<Timestamp>,
     /// At most so many, newest first.
     pub limit: u32,
 }
@@ -157,29 +158,6 @@ impl Reader {
         Ok(Self(db))
     }
 
-    /// Runs, newest first.
-    pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRecord>, StoreError> {
-        let ids: Vec<String> = self
-            .0
-            .prepare(
-                "SELECT run_id FROM runs
-                 WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR state = ?2)
-                   AND (?3 IS NULL OR queued_at >= ?3)
-                 ORDER BY queued_at DESC, run_id DESC LIMIT ?4",
-            )?
-            .query_map(
-                params![
-                    filter.job,
-                    filter.state.map(State::as_str),
-                    filter.since.map(instant::text),
-                    filter.limit
-                ],
-                |row| row.get(0),
-            )?
-            .collect::<Result<_, _>>()?;
-        ids.iter().filter_map(|id| self.run(id).transpose()).collect()
-    }
-
     /// The runs whose id begins with `prefix`, at most `limit`.
     pub fn run_ids(&self, prefix: &str, limit: u32) -> Result<Vec<String>, StoreError> {
         // The end of the range: every id is of a–z and 0–9, which sort before `~`.
@@ -255,17 +233,6 @@ impl Reader {
                 })
             })?
             .collect::<Result<_, _>>()?)
-    }
-
-    /// Slots, newest first.
-    pub fn slots(&self, filter: &SlotFilter) -> Result<Vec<SlotSummary>, StoreError> {
-        let sql = format!(
-            "SELECT {SLOT_COLUMNS} FROM slots
-             WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR due_until >= ?2)
-             ORDER BY due_at DESC, job LIMIT ?3"
-        );
-        let which = params![filter.job, filter.since.map(instant::text), filter.limit];
-        Ok(self.0.prepare(&sql)?.query_map(which, slot_from)?.collect::<Result<_, _>>()?)
     }
 
     /// What is known of one instant that has passed.

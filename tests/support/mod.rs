@@ -6,7 +6,9 @@
 #![expect(clippy::disallowed_methods, reason = "these tests start, signal and time from outside")]
 
 pub mod ledger;
+pub mod month;
 pub mod past;
+pub mod questions;
 pub mod run_object;
 pub mod scenes;
 pub mod scripts;
