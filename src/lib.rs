@@ -12,7 +12,8 @@
 //!    ─ executor ─▶ named lane, global lane; `running` stored and acknowledged; the clock starts
 //!         ─ turn ─▶ prompt → provider stream ⇄ tools → reply
 //!         ─ cleanup ─▶ model stream closed, processes gone, transcript flushed, workspace gone
-//!    ─ store ─▶ the work's end first, then clean-up, then the terminal state
+//!    ─ store ─▶ the work's end first, then clean-up, then the terminal state and the outbox
+//!    ─ delivery ─▶ sent, later again, or given up; never changes the outcome
 //!    ─ cli ─▶ the views that admins query
 //! ```
 //!
@@ -68,6 +69,8 @@ pub mod cassette;
 pub mod store;
 
 pub mod executor;
+
+pub mod delivery;
 
 pub mod daemon;
 

@@ -397,3 +397,23 @@ fn a_full_queue_of_the_ledger_stops_no_limit() {
     assert_eq!(house.value("SELECT count(*) FROM v1_tool_calls"), 4500);
     assert_eq!(serve.stop().code, Some(0));
 }
+
+#[test]
+fn a_delivery_into_a_folder_without_room_has_failed_and_leaves_nothing_half_written() {
+    let target = "[targets.ops]\nkind = \"file\"\npath = \"out/{{ job }}.txt\"\n";
+    let house = on_a_bad_disk(scripted(FINE, target));
+    house.job("j", &format!("{PLAIN}[[deliver]]\nto = \"ops\"\n"));
+    std::fs::create_dir(house.path("out")).unwrap();
+    house.write("out/j.txt", "the one before\n");
+    std::fs::write(house.path("disk/full-out"), "").unwrap();
+    let (code, run) = house.run("j");
+    assert_eq!((code, &run["deliveries"][0]["state"]), (Some(0), &json!("failed")), "{run:#}");
+    let why = run["deliveries"][0]["error"].as_str().unwrap();
+    assert!(why.contains("out/j.txt: No space left on device"), "{why}");
+    let read = || std::fs::read_to_string(house.path("out/j.txt")).unwrap();
+    assert_eq!(read(), "the one before\n");
+    assert_eq!(std::fs::read_dir(house.path("out")).unwrap().count(), 1);
+    std::fs::remove_file(house.path("disk/full-out")).unwrap();
+    assert_eq!(house.run("j").1["deliveries"][0]["state"], "sent");
+    assert_eq!(read(), "fine\n");
+}

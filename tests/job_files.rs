@@ -205,11 +205,18 @@ fn sample(key: &SchemaKey) -> String {
         "models.providers.name.api" => "ollama",
         "models.providers.name.base_url" => "https://models.example/v1",
         "models.providers.name.script" => "answers.toml",
+        "targets.name.url" => "https://hooks.example",
+        "targets.name.from" => "cron@example.com",
+        "alert.to" => "ops",
         _ => "",
     };
     let schema = &key.schema;
     match key.path.as_str() {
-        "gate.command" | "command.argv" | "after.jobs" => return "[\"true\"]".to_owned(),
+        "gate.command" | "command.argv" | "after.jobs" | "targets.name.argv" => {
+            return "[\"true\"]".to_owned();
+        }
+        "targets.name.to" => return "[\"ops@example.com\"]".to_owned(),
+        "alert.on" => return "[\"failed\"]".to_owned(),
         "matrix" => return "{ a = [\"b\"] }".to_owned(),
         _ => {}
     }
@@ -239,6 +246,12 @@ fn job_text(path: &str, name: &str, value: &str) -> String {
     for (table, key) in needs.into_iter().filter(|it| it.0 == table && it.1 != name) {
         writeln!(text, "{table}.{key} = [\"true\"]").unwrap();
     }
+    if table == "alert" && name != "to" {
+        text += "alert.to = \"ops\"\n";
+    }
+    if path == "alert.stale_after" {
+        text += "alert.on = [\"stale\"]\nschedule.cron = \"0 9 * * *\"\n";
+    }
     let is_prompt = ["agent.prompt", "agent.prompt_file"].contains(&path) && path.ends_with(name);
     if table != "command" && !is_prompt {
         text += "agent.prompt = \"hello\"\n";
@@ -267,6 +280,8 @@ fn config_problems(path: &str, name: &str, value: &str) -> Vec<Problem> {
         if !path.ends_with(name) {
             text += "models.providers.name.script = \"answers.toml\"\n";
         }
+    } else if let Some(key) = path.strip_prefix("targets.name.") {
+        text += &target_around(key);
     } else if !about_api {
         text += "models.providers.name.api = \"openai\"\n";
     }
@@ -276,6 +291,32 @@ fn config_problems(path: &str, name: &str, value: &str) -> Vec<Problem> {
         Ok((_, warnings)) => warnings,
         Err(problems) => problems,
     }
+}
+
+/// What a target needs beside this key.
+fn target_around(key: &str) -> String {
+    let needs: &[(&str, &str)] = match key {
+        "url" | "url_env" | "url_file" => &[("kind", "\"slack\"")],
+        "path" => &[("kind", "\"file\"")],
+        "argv" => &[("kind", "\"command\"")],
+        "kind" | "timeout" | "headers" | "secret" | "secret_env" | "secret_file" => {
+            &[("kind", "\"webhook\""), ("url", "\"https://hooks.example\"")]
+        }
+        _ => &[
+            ("kind", "\"email\""),
+            ("host", "\"mail.example\""),
+            ("from", "\"cron@example.com\""),
+            ("to", "[\"ops@example.com\"]"),
+            ("user", "\"cron\""),
+            ("password", "\"hunter-2-hunter\""),
+        ],
+    };
+    let is_password = key.starts_with("password");
+    let others = needs.iter().filter(|(name, _)| *name != key);
+    let others = others.filter(|(name, _)| !(is_password && *name == "password"));
+    others.fold(String::new(), |text, (name, value)| {
+        text + &format!("targets.name.{name} = {value}\n")
+    })
 }
 
 #[test]
@@ -367,7 +408,7 @@ fn a_misspelt_key_is_told_the_right_one_at_every_level() {
 fn defaults(schema: &Value) -> Vec<(String, Value)> {
     let all = keys(schema, "").into_iter().filter(|key| !key.later);
     // Tables that mean something else when they are there at all.
-    let absent = ["gate.", "command.", "after."];
+    let absent = ["gate.", "command.", "after.", "alert."];
     let all = all.filter(|key| !absent.iter().any(|table| key.path.starts_with(table)));
     let with_value = all.filter_map(|key| Some((key.path, key.schema.get("default")?.clone())));
     with_value.filter(|(_, value)| *value != json!({})).collect()

@@ -17,7 +17,7 @@ use punctual::plan::{Record, RunEnd};
 use punctual::process::{ProcessId, RUN_MARKER, SupervisorPath, boot_id};
 use punctual::run::{ErrorKind, RunId, SessionId, State, Trigger};
 use punctual::session::{LockError, LockOwner, SessionLock, Taken, read_entries, transcript_path};
-use punctual::store::{Definition, JobRow, NewRun, Owner, RunRecord, Store};
+use punctual::store::{Definition, JobRow, NewRun, Owner, RunRecord, Sending, Store};
 use punctual::turn::Variables;
 use serde_json::json;
 
@@ -233,6 +233,7 @@ impl House {
             attempt: 1,
             session_id: session_id.clone(),
             definition_hash: self.spec.definition_hash.clone(),
+            sending: Sending::Usual,
         };
         let store = &self.executor.store;
         let receipt = store.record(Record::new(&job(), None), Some(run), now).await.unwrap();
@@ -285,6 +286,7 @@ fn row(spec: &JobSpec) -> JobRow {
             schedule: None,
             timezone: None,
             one_shot: None,
+            sends: None,
         }),
     }
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use punctual::job::JobId;
 use punctual::plan::{
     Account, Chain, Claim, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, RunEnd,
-    Settled, SlotDecision, SlotStart, Turned, WaitingSlot, Waits,
+    Settled, SlotDecision, SlotStart, Then, Turned, WaitingSlot, Waits,
 };
 use punctual::provider::Usage;
 use punctual::run::{
@@ -16,7 +16,8 @@ use punctual::run::{
 };
 use punctual::store::{
     AttemptEnd, AttemptStart, Definition, Ended, JobRow, NewRun, Owner, QueryLimits, Queued,
-    Reader, Recorded, Recovered, RunFilter, RunSlot, SlotFilter, Store, StoreError, database_in,
+    Reader, Recorded, Recovered, RunFilter, RunSlot, Sending, SlotFilter, Store, StoreError,
+    database_in,
 };
 use serde_json::{Value, json};
 
@@ -59,6 +60,7 @@ fn row(hash: &str) -> JobRow {
             schedule: Some("0 9 * * *".into()),
             timezone: Some("UTC".into()),
             one_shot: None,
+            sends: None,
         }),
     }
 }
@@ -94,6 +96,7 @@ fn run(id: &str) -> NewRun {
         attempt: 1,
         session_id: SessionId::from_stored("session"),
         definition_hash: "hash".into(),
+        sending: Sending::Usual,
     }
 }
 
@@ -306,7 +309,7 @@ async fn what_a_dead_process_left_open_is_closed_once() {
         second.recover(|_| false, Queued::TakenOver, at("2026-11-30T10:00:00Z")).await.unwrap();
     assert_eq!(again, Recovered { ended: recovered.ended, ..Recovered::default() });
     assert_eq!(second.reader().unwrap().run("run1").unwrap().unwrap(), interrupted);
-    let settled = vec![Settled { due_at: chain.due_at, attempt: 1 }];
+    let settled = vec![Settled { due_at: chain.due_at, attempt: 1, then: Then::Attempt }];
     write(&second, Record { settled, ..record(vec![]) }, None).await;
     assert_eq!(
         second.recover(|_| false, Queued::TakenOver, later).await.unwrap(),

@@ -1,7 +1,5 @@
 //! `run JOB`: now, with the same code, lanes and limits as at its time.
 
-use std::process::ExitCode;
-
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -12,6 +10,7 @@ use super::live::{Live, Show, summary};
 use super::next::instant;
 use super::output::{self, Done, Failed, code, note};
 use super::scheduled::Scheduled;
+use super::show::delivered;
 use super::times::{before, nearest_dues};
 use crate::config::{Config, load_jobs};
 use crate::daemon::{Client, ControlError, Reply, Request, Target};
@@ -55,7 +54,7 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
     block_on(async {
         for _ in 0..REACHED_MAX {
             let own = if args.detach { OwnDaemon::Never } else { OwnDaemon::IfNeeded };
-            let (mut client, daemon) = holder::reach(&place, own).await?;
+            let (mut client, mut daemon) = holder::reach(&place, own).await?;
             let done = match ask(&mut client, args, slot).await {
                 Ok(Some(run_id)) if args.detach && args.json => {
                     output::json(&json!({ "run_id": run_id }))
@@ -70,7 +69,13 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
                         }
                         return Ok(code::CANCELLED.into());
                     }
-                    Ok(Some(code)) => Ok(code),
+                    Ok(Some(record)) => {
+                        print(&record, args)?;
+                        if let Some(daemon) = daemon.take() {
+                            daemon.ended().await?;
+                        }
+                        print_sent(&stored(&place, &run_id)?, args)
+                    }
                     Err(failed) => Err(failed),
                 },
                 Ok(None) => continue,
@@ -109,7 +114,8 @@ async fn ask(
     args: &Args,
     slot: Option<Timestamp>,
 ) -> Result<Option<String>, Failed> {
-    let request = Request::Run { job: args.job.clone(), slot, force: args.force };
+    let Args { job, force, no_deliver, .. } = args;
+    let request = Request::Run { job: job.clone(), slot, force: *force, no_deliver: *no_deliver };
     let asked = match client.ask(&request).await {
         Ok(()) => client.next().await,
         Err(error) => Err(error),
@@ -133,7 +139,7 @@ async fn follow(
     place: &Place,
     args: &Args,
     run_id: &str,
-) -> Result<Option<ExitCode>, Failed> {
+) -> Result<Option<RunRecord>, Failed> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut hangups = signal(SignalKind::hangup())?;
     let mut interrupted = false;
@@ -160,7 +166,7 @@ async fn follow(
         }
     };
     live.end();
-    print(&record, args).map(Some)
+    Ok(Some(record))
 }
 
 /// Ctrl-C, or a terminal that was closed.
@@ -193,7 +199,21 @@ fn stored(place: &Place, run_id: &str) -> Result<RunRecord, Failed> {
         .ok_or_else(|| Failed::refused(format!("run {run_id} is not in the history")))
 }
 
-fn print(record: &RunRecord, args: &Args) -> Done {
+/// What a person is shown as soon as it is known.
+fn print(record: &RunRecord, args: &Args) -> Result<(), Failed> {
+    if args.json {
+        return Ok(());
+    }
+    for payload in record.payloads.iter().filter(|it| it.kind == "text") {
+        output::say(&payload.text)?;
+    }
+    // It has a provider's own words in it.
+    note(&output::safe(&summary(record), output::on_terminal()));
+    Ok(())
+}
+
+/// The rest: what has become of what is sent. The process that was there for the run has sent it.
+fn print_sent(record: &RunRecord, args: &Args) -> Done {
     let gated = record.error.as_ref().is_some_and(|error| error.kind == ErrorKind::Gate);
     if gated && args.json {
         let run_id = &record.run_id;
@@ -201,11 +221,10 @@ fn print(record: &RunRecord, args: &Args) -> Done {
     } else if args.json {
         output::json(record)?;
     } else {
-        if let Some(reply) = &record.reply {
-            output::say(reply)?;
+        for delivery in &record.deliveries {
+            let words = format!("delivery {}", delivered(delivery));
+            note(&output::safe(&words, output::on_terminal()));
         }
-        // It has a provider's own words in it.
-        note(&output::safe(&summary(record), output::on_terminal()));
     }
     Ok(output::exit_code(record))
 }

@@ -15,7 +15,7 @@ use crate::clock::rfc3339;
 use crate::config::{Config, JobSet};
 use crate::job::JobSpec;
 use crate::schedule::Zone;
-use crate::store::{JobSummary, Reader, RunFilter, RunRecord};
+use crate::store::{DeliveryRecord, JobSummary, Reader, RunFilter, RunRecord};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -177,6 +177,9 @@ fn show_run(run: &RunRecord, zone: &Zone, args: &Args) -> Done {
         let detail = detail.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
         lines.push(format!("  check     {} {passed}{detail}", check.name));
     }
+    for delivery in &run.deliveries {
+        lines.push(format!("  delivery  {}", delivered(delivery)));
+    }
     if let Some(cleanup) = &run.cleanup {
         lines.push(format!("  clean-up  {} in {} ms", cleanup.outcome, cleanup.duration_ms));
         for step in &cleanup.steps {
@@ -202,6 +205,17 @@ fn show_run(run: &RunRecord, zone: &Zone, args: &Args) -> Done {
         lines.push(text.clone());
     }
     output::say(&lines.join("\n"))
+}
+
+/// Where something was to be sent, and what has become of it.
+pub(super) fn delivered(delivery: &DeliveryRecord) -> String {
+    let DeliveryRecord { target, state, attempts, error, .. } = delivery;
+    let tries = match attempts {
+        0 | 1 => String::new(),
+        _ => format!(" after {attempts} tries"),
+    };
+    let why = error.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("to {target} {state}{tries}{why}")
 }
 
 fn span(millis: i64) -> String {

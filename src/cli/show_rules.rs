@@ -21,6 +21,9 @@ pub(super) fn lines(spec: &JobSpec, config: &Config) -> Vec<String> {
         ("timeout", timeout(spec, config)),
         ("retry", retry(spec)),
     ]);
+    for deliver in &spec.delivers {
+        lines.push(("deliver", format!("to {} when {}", deliver.to, deliver.when)));
+    }
     match &spec.schedule {
         Some(schedule) => lines.extend(of_schedule(spec, schedule)),
         None => lines.push(("schedule", super::ls::when_words(spec))),

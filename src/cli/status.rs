@@ -80,7 +80,7 @@ fn words(
     if let Some(status) = running {
         lines.extend(not_running(status, zone));
     }
-    lines.extend(jobs.map(|jobs| unheard(jobs.jobs.len())));
+    lines.extend(jobs.map(unheard));
     let config = place.config.as_ref();
     lines.extend(config.and_then(no_model_hint));
     let zones = config

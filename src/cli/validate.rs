@@ -48,25 +48,26 @@ pub(super) fn validate(context: &Context, args: &Args) -> Done {
             "problems": problems, "next": next,
         }))?;
     } else {
-        print(&problems, counts, &next.map(|it| it.lines()).unwrap_or_default())?;
+        print(&problems, set, &next.map(|it| it.lines()).unwrap_or_default())?;
     }
     Ok(if errors == 0 { std::process::ExitCode::SUCCESS } else { code::USAGE.into() })
 }
 
-fn print(problems: &[Problem], counts: Option<(usize, usize)>, next: &[String]) -> Done {
+fn print(problems: &[Problem], set: Option<&JobSet>, next: &[String]) -> Done {
     if !problems.is_empty() {
         note(&report(problems));
     }
     for line in next {
         output::say(line)?;
     }
-    let Some((jobs, invalid)) = counts else {
+    let Some(set) = set else {
         return output::say(
             "no job was looked at: the configuration or its jobs folder cannot be used",
         );
     };
-    output::say(&format!("{} valid, {} invalid", counted(jobs, "job"), counted(invalid, "file")))?;
-    output::say(&unheard(jobs))
+    let (jobs, invalid) = (counted(set.jobs.len(), "job"), counted(set.invalid.len(), "file"));
+    output::say(&format!("{jobs} valid, {invalid} invalid"))?;
+    output::say(&unheard(set))
 }
 
 /// When the jobs are due next, if they are few.
@@ -112,10 +113,22 @@ impl<'a> Next<'a> {
     }
 }
 
-/// How many jobs' failures reach nobody: as long as nothing is delivered, all of them.
-pub(super) fn unheard(jobs: usize) -> String {
+/// Jobs whose failures reach nobody that are named.
+const UNHEARD_MAX: usize = 3;
+
+/// How many jobs' failures reach nobody.
+pub(super) fn unheard(jobs: &JobSet) -> String {
+    let all = jobs.jobs.len();
+    let unheard: Vec<_> = jobs.jobs.values().filter(|spec| !spec.tells_of_failures()).collect();
+    if all == 0 || unheard.is_empty() {
+        return format!("failures of all {} reach somebody", counted(all, "job"));
+    }
+    let names: Vec<_> = unheard.iter().take(UNHEARD_MAX).map(|spec| spec.id.as_str()).collect();
+    let more = if unheard.len() > UNHEARD_MAX { ", …" } else { "" };
     format!(
-        "failures of {} reach nobody: deliveries and alerts are not supported yet",
-        counted(jobs, "job")
+        "failures of {} of {} reach nobody: {}{more}",
+        unheard.len(),
+        counted(all, "job"),
+        names.join(", ")
     )
 }

@@ -1,9 +1,7 @@
 //! How a provider knows us: no key, one key, or several with names.
 
-use secrecy::SecretString;
-
 use crate::job::tree::{Item, Node};
-use crate::job::{Environment, Problem, SecretError, SecretSource, with_sources};
+use crate::job::{Environment, Problem, SecretText, secret_text, with_sources};
 
 /// The keys of a provider.
 #[derive(Debug, Clone)]
@@ -26,23 +24,7 @@ pub struct AuthProfile {
 }
 
 /// A provider's key.
-#[derive(Debug, Clone)]
-pub enum ApiKey {
-    /// By name.
-    Named(SecretSource),
-    /// Written into the configuration.
-    Literal(SecretString),
-}
-
-impl ApiKey {
-    /// The key itself.
-    pub fn read(&self, environment: &Environment) -> Result<SecretString, SecretError> {
-        match self {
-            Self::Named(source) => source.read(environment),
-            Self::Literal(key) => Ok(key.clone()),
-        }
-    }
-}
+pub type ApiKey = SecretText;
 
 impl Auth {
     /// All keys in their order, each with its name if it has one.
@@ -115,15 +97,5 @@ fn profile(id: &str, place: &Node, problems: &mut Vec<Problem>) -> Option<AuthPr
 const KEYS: [&str; 3] = ["api_key", "api_key_env", "api_key_file"];
 
 fn api_key(node: &Node, key: &str, whose: &str, problems: &mut Vec<Problem>) -> Option<ApiKey> {
-    let literal = node.text("api_key").map(|key| ApiKey::Literal(key.to_owned().into()));
-    let variable =
-        node.text("api_key_env").map(|name| ApiKey::Named(SecretSource::Env(name.to_owned())));
-    let file = node.path("api_key_file").map(|path| ApiKey::Named(SecretSource::File(path)));
-    let mut given: Vec<_> = [literal, variable, file].into_iter().flatten().collect();
-    if given.len() > 1 {
-        let message = format!("{whose} has more than one key");
-        let help = "keep one of `api_key`, `api_key_env` and `api_key_file`".to_owned();
-        problems.push(node.error(key, message).with_help(help));
-    }
-    given.pop()
+    secret_text(node, "api_key", key, whose, problems)
 }

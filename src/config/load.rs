@@ -11,6 +11,7 @@ use super::diagnostics::{diagnostics, session_lock_timeout, warn_of_long_windows
 use super::providers::{Directory, directory};
 use super::sources::Sources;
 use super::table::CONFIG;
+use super::targets::targets;
 use super::{AgentDefaults, AgentTimeout, Config, Retention, Scheduler};
 use crate::job::source::Source;
 use crate::job::tree::{self, Node};
@@ -102,6 +103,7 @@ fn read(
     let zones = zones(root, problems);
     let timezone = zones.as_ref().and_then(|zones| timezone(root, zones, problems));
     let directory = directory(root, problems);
+    let targets = targets(root, problems);
     let agent = agent_defaults(root, &directory, problems);
     let diagnostics = diagnostics(root, problems);
     warn_of_long_windows(root, directory.providers.keys(), diagnostics, problems);
@@ -127,6 +129,8 @@ fn read(
             runs: root.integer("retention.runs"),
             days: root.integer("retention.days"),
         },
+        targets,
+        allow_hosts: allow_hosts(root),
         directory,
         defaults,
         environment: sources.environment.clone(),
@@ -200,6 +204,11 @@ fn lanes(root: &Node) -> BTreeMap<String, NonZeroUsize> {
         NonZeroUsize::new(usize::try_from(width).ok()?)
     };
     names.filter_map(|name| Some((name.clone(), width(name)?))).collect()
+}
+
+fn allow_hosts(root: &Node) -> Vec<String> {
+    let hosts = root.texts("security.allow_hosts").unwrap_or_default();
+    hosts.into_iter().map(|(host, _)| host.trim().to_ascii_lowercase()).collect()
 }
 
 fn agent_defaults(root: &Node, models: &Directory, problems: &mut Vec<Problem>) -> AgentDefaults {

@@ -13,11 +13,14 @@ mod others;
 mod providers;
 mod sources;
 mod table;
+mod targets;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use secrecy::SecretString;
 
 use crate::job::{
     Ceilings, Defaults, Does, Environment, JobId, JobSpec, ModelRef, Problem, ScheduleSpec,
@@ -25,6 +28,7 @@ use crate::job::{
 };
 use crate::schedule::{DateRange, Schedule, Zone, Zones};
 use providers::{Directory, JobModels};
+use targets::JobTargets;
 
 pub use auth::{ApiKey, Auth, AuthProfile};
 pub use diagnostics::{Diagnostics, Thresholds};
@@ -32,6 +36,7 @@ pub use jobs::{JobSet, load_jobs};
 pub use load::{load, state_dir};
 pub use providers::{Api, ModelConfig, Price, ProviderConfig};
 pub use sources::Sources;
+pub use targets::{Email, Target, TargetKind, Tls, Webhook};
 
 /// A configuration in which every name resolves and every value is in range.
 #[derive(Debug, Clone)]
@@ -64,6 +69,10 @@ pub struct Config {
     pub max_usd_per_day: Option<Usd>,
     /// How much of the history is kept of jobs that do not say.
     pub retention: Retention,
+    /// Where replies and alerts can be sent, by name.
+    pub targets: BTreeMap<String, Target>,
+    /// Private hosts that may be reached all the same: `host` or `host:port`.
+    pub allow_hosts: Vec<String>,
     /// Where secrets are looked up.
     pub environment: Environment,
     calendar_files: Vec<PathBuf>,
@@ -175,6 +184,13 @@ impl Config {
         files
     }
 
+    /// Every secret of the targets that can be read, by the name that stands for it.
+    pub fn target_secrets(&self) -> Vec<(String, SecretString)> {
+        let of_target =
+            |(name, target): (&String, &Target)| target.secrets(name, &self.environment);
+        self.targets.iter().flat_map(of_target).collect()
+    }
+
     /// Reads the same files again.
     pub fn read_again(&self) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
         load(&self.sources)
@@ -219,11 +235,13 @@ impl Config {
     /// Lends what a job's words refer to.
     pub fn with_surroundings<T>(&self, then: impl FnOnce(&Surroundings<'_>) -> T) -> T {
         let models = JobModels::new(&self.directory, &self.agent, &self.environment);
+        let targets = JobTargets::new(&self.targets, &self.environment);
         then(&Surroundings {
             zones: &self.zones,
             timezone: &self.timezone,
             lanes: &self.lanes,
             models: &models,
+            targets: &targets,
             environment: &self.environment,
             calendars: &self.calendars,
             defaults: &self.defaults,

@@ -24,7 +24,7 @@ pub(crate) static CONFIG: &[Key] = &[
     key("session", Table(SESSION), "{}", Now, "Sessions."),
     key("diagnostics", Table(DIAGNOSTICS), "{}", Now, "The look-out for stuck sessions."),
     key("gateway", Table(GATEWAY), "", Later, "JSON-RPC, event streams, dashboard."),
-    key("targets", Map(&Any), "", Later, "Where replies and alerts can be sent."),
+    key("targets", Map(&Table(TARGET)), "{}", Now, "Where replies and alerts can be sent."),
     key("security", Table(SECURITY), "{}", Now, "What is trusted."),
     key("calendars", TextMap, "{}", Now, "Files of dates or ranges, one a line, for `exclude`."),
     key("mcp", Table(MCP), "", Later, "MCP servers."),
@@ -172,6 +172,36 @@ static GATEWAY: &[Key] = &[
     key("token_file", Text, "", Later, "The file that holds it."),
 ];
 
+static TARGET: &[Key] = &[
+    key("kind", Words(&["webhook", "slack", "email", "file", "command"]), "", Now, "What it is."),
+    key("timeout", TIME, "", Now, "How long one try to send may take; absent: 30s."),
+    key("url", Text, "", Now, "Of webhook and slack: the address; better by one of the next two."),
+    key("url_env", Text, "", Now, "The environment variable that holds it."),
+    key("url_file", Text, "", Now, "The file that holds it."),
+    key("secret", Text, "", Now, "Of a webhook: signs the body; better by one of the next two."),
+    key("secret_env", Text, "", Now, "The environment variable that holds it."),
+    key("secret_file", Text, "", Now, "The file that holds it."),
+    key("headers", TextMap, "", Now, "Of a webhook: more headers."),
+    key("host", Text, "", Now, "Of email: the mail server."),
+    key("port", Integer(1, 65_535), "", Now, "Its port; absent: 587, 465 or 25, by `tls`."),
+    key(
+        "tls",
+        Words(&["starttls", "tls", "none"]),
+        "",
+        Now,
+        "How the way there is kept private; absent: starttls.",
+    ),
+    key("ca_file", Text, "", Now, "A certificate to trust besides the usual ones."),
+    key("user", Text, "", Now, "Whom the mail server knows us as."),
+    key("password", Text, "", Now, "And by what; better by one of the next two."),
+    key("password_env", Text, "", Now, "The environment variable that holds it."),
+    key("password_file", Text, "", Now, "The file that holds it."),
+    key("from", Text, "", Now, "The sender."),
+    key("to", Texts, "", Now, "The receivers."),
+    key("path", Text, "", Now, "Of a file: a template of its path."),
+    key("argv", Texts, "", Now, "Of a command: program and arguments; gets the run as JSON."),
+];
+
 static SECURITY: &[Key] = &[
     key(
         "install_policy",
@@ -180,7 +210,13 @@ static SECURITY: &[Key] = &[
         Only(r#"["warn"]"#),
         "What may be installed.",
     ),
-    key("allow_hosts", Texts, "[]", Only("[[]]"), "Private hosts that tools may reach."),
+    key(
+        "allow_hosts",
+        Texts,
+        "[]",
+        Now,
+        "Private hosts that may be reached, by name or address, with or without a port.",
+    ),
 ];
 
 static MCP: &[Key] = &[key("servers", Map(&Any), "", Later, "The servers by name.")];

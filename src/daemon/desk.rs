@@ -13,7 +13,7 @@ use super::socket::write_line;
 use crate::executor::{Bus, Heard, Lanes};
 use crate::plan::{Pause, PauseCause};
 use crate::run::RunId;
-use crate::store::{Actor, AuditKind, AuditRow, RunRecord, Store, StoreError};
+use crate::store::{Actor, AuditKind, AuditRow, RunRecord, Sending, Store, StoreError};
 
 /// A request is a line; longer ones are refused before they are read whole.
 const REQUEST_BYTES_MAX: u64 = 64 * 1024;
@@ -60,8 +60,10 @@ impl Desk {
             }
         };
         match request {
-            Request::Run { job, slot, force } => {
-                let reply = self.ask(|answer| Event::RunWanted { job, slot, force, answer }).await;
+            Request::Run { job, slot, force, no_deliver } => {
+                let sending = if no_deliver { Sending::Suppressed } else { Sending::Usual };
+                let wanted = |answer| Event::RunWanted { job, slot, force, sending, answer };
+                let reply = self.ask(wanted).await;
                 write_line(stream.get_mut(), &reply).await?;
                 match reply {
                     Reply::Accepted { run_id } => self.follow(stream, run_id).await,

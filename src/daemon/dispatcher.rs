@@ -22,7 +22,7 @@ use crate::executor::{Ticket, Watchdog};
 use crate::job::{JobId, JobSpec};
 use crate::plan::{Act, Chain, LiveId, Planner, Record, RunEnd, Server, Start};
 use crate::run::{CancelReason, RunId, SessionId, Trigger};
-use crate::store::{NewRun, QueuedRun, Recovered, RunSlot};
+use crate::store::{NewRun, QueuedRun, Recovered, RunSlot, Sending};
 use crate::turn::Variables;
 
 pub(super) use files::{all_words, job_rows};
@@ -148,8 +148,8 @@ impl Dispatcher {
         let mut commands = match event {
             Event::Woke => Vec::new(),
             Event::RunEnded { run_id, end } => self.run_ended(&run_id, end.as_ref(), wall),
-            Event::RunWanted { job, slot, force, answer } => {
-                self.run_wanted(&job, slot, force, answer, wall)
+            Event::RunWanted { job, slot, force, sending, answer } => {
+                self.run_wanted(&job, slot, force, sending, answer, wall)
             }
             Event::PastWanted { job, slots, answer } => self.past_wanted(&job, slots, answer, wall),
             Event::CancelWanted { target, answer } => self.cancel_wanted(&target, answer),
@@ -231,6 +231,7 @@ impl Dispatcher {
             attempt: chain.attempt,
             session_id,
             definition_hash: spec.definition_hash.clone(),
+            sending: Sending::Usual,
         };
         let period = self.period_of_chain(&job, &chain);
         Command::TakeOver(self.launch(spec, run, living, period, None, now))
@@ -305,6 +306,7 @@ impl Dispatcher {
             attempt: start.chain.attempt,
             session_id: SessionId::new(now),
             definition_hash: spec.definition_hash.clone(),
+            sending: Sending::Usual,
         };
         let period = self.period_of_chain(&spec.id, &start.chain);
         self.launch(spec, run, start.id, period, None, now)

@@ -14,7 +14,7 @@ use crate::job::{JobId, Problem};
 use crate::plan::{Ahead, Decided, Pause, Record, RunEnd, Server};
 use crate::run::{CancelReason, RunId};
 use crate::session::Generation;
-use crate::store::{AuditRow, JobMemory, JobRow, NewRun};
+use crate::store::{AuditRow, JobMemory, JobRow, NewRun, Sending};
 
 /// Where an answer goes. Whoever asked may be gone.
 pub type Answer = oneshot::Sender<Reply>;
@@ -39,6 +39,8 @@ pub enum Event {
         slot: Option<Timestamp>,
         /// Lifts disabled, paused and held.
         force: bool,
+        /// What is sent when it is over.
+        sending: Sending,
         /// Where the answer goes.
         answer: Answer,
     },
@@ -173,6 +175,27 @@ pub enum Command {
     Audit(AuditRow),
     /// Nothing is left to do.
     Exit,
+}
+
+impl Command {
+    /// Whether a run begins with it.
+    pub fn starts_a_run(&self) -> bool {
+        match self {
+            Self::Record { launch, .. } => launch.is_some(),
+            Self::TakeOver(_) => true,
+            Self::GiveUp(_)
+            | Self::Rewind(_)
+            | Self::Probe(_)
+            | Self::ReadFiles
+            | Self::Adopt { .. }
+            | Self::UseConfig(_)
+            | Self::Answer(..)
+            | Self::Cancel(..)
+            | Self::Rescue(_)
+            | Self::Audit(_)
+            | Self::Exit => false,
+        }
+    }
 }
 
 /// A session to be freed.

@@ -26,6 +26,9 @@ pub enum Request {
         slot: Option<Timestamp>,
         /// Lifts disabled, paused and held.
         force: bool,
+        /// Nothing is sent when it is over.
+        #[serde(default)]
+        no_deliver: bool,
     },
     /// Start runs of past slots, one after the other.
     Backfill {

@@ -21,7 +21,7 @@ use crate::plan::Record;
 use crate::process::SupervisorPath;
 use crate::run::{RunId, SessionId, Trigger};
 use crate::schedule::Schedule;
-use crate::store::{NewRun, RunRecord, Store, StoreError};
+use crate::store::{NewRun, RunRecord, Sending, Store, StoreError};
 use crate::turn::Variables;
 
 /// A run that is over, and its house with it.
@@ -80,6 +80,8 @@ impl Rehearsal {
             attempt: 1,
             session_id: SessionId::new(now),
             definition_hash: spec.definition_hash.clone(),
+            // A rehearsal is nobody's news.
+            sending: Sending::Suppressed,
         };
         let ticket = Ticket {
             run_id,

@@ -18,6 +18,7 @@ use super::socket;
 use super::ticker::Ticker;
 use super::watch::FileWatch;
 use crate::clock::Deadline;
+use crate::delivery::{Outlet, Sender};
 use crate::executor::Executor;
 
 /// Events that may wait. The loop takes microseconds for one; whoever has to wait here waits for
@@ -30,6 +31,13 @@ const TIDY_AFTER_GRACE: Duration = Duration::from_secs(2);
 
 /// How long the rows of what still runs may take to be closed when it is time to leave.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long a process that was there for one run tries to send what comes of it.
+const DRAIN_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long what is just being sent may take when `serve` leaves; what is cut by this may have
+/// arrived.
+const SENT_AT_THE_END: Duration = Duration::from_secs(5);
 
 /// How a daemon came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +82,7 @@ impl Daemon {
         let housekeeping = self.keep_house();
         let ticker = Ticker::start(Arc::clone(&executor.clock), sender.clone())?;
         let hands = Hands::new(sender.clone());
+        let mut outlet = self.outlet_of_a_daemon_that_stays();
         let mut watch = self.watch_files();
         let mut stop = Stop::NotAsked;
         let mut patrol = Deadline::NEVER;
@@ -92,10 +101,16 @@ impl Daemon {
                         if let Some(housekeeping) = &housekeeping {
                             housekeeping.use_config(&config);
                         }
+                        if let Some(outlet) = &outlet {
+                            outlet.use_config(Arc::clone(&config));
+                        }
                         self.executor = Arc::new(self.executor.under(config));
                         self.watch_anew(&mut watch);
                     }
                     command => {
+                        if command.starts_a_run() {
+                            outlet.get_or_insert_with(|| self.open_outlet());
+                        }
                         let changes = matches!(command, Command::Record { .. });
                         if let Some(housekeeping) = housekeeping.as_ref().filter(|_| changes) {
                             housekeeping.note_change();
@@ -136,6 +151,9 @@ impl Daemon {
         };
         if stopped != Stopped::Done {
             self.close_rows().await;
+        }
+        if let Some(outlet) = outlet {
+            self.close_outlet(outlet, stopped, &mut signals).await;
         }
         drop((ticker, housekeeping));
         desk.abort();
@@ -195,6 +213,38 @@ impl Daemon {
             None => Deadline::NEVER,
             Some(every) if planned == Deadline::NEVER => self.in_from_now(every),
             Some(_) => planned,
+        }
+    }
+
+    /// `serve` sends what an earlier process has left; a process that is there for one request
+    /// sends once it has a run.
+    fn outlet_of_a_daemon_that_stays(&self) -> Option<Sender> {
+        (self.dispatcher.scheduling() == Scheduling::On).then(|| self.open_outlet())
+    }
+
+    fn open_outlet(&self) -> Sender {
+        let Executor { store, clock, config, supervisor, .. } = &*self.executor;
+        Sender::start(Outlet {
+            store: store.clone(),
+            clock: Arc::clone(clock),
+            config: Arc::clone(config),
+            supervisor: supervisor.clone(),
+        })
+    }
+
+    /// What is not sent by then is sent by the next process.
+    async fn close_outlet(&self, outlet: Sender, stopped: Stopped, signals: &mut Signals) {
+        match (stopped, self.dispatcher.scheduling()) {
+            // Nobody else may come: its own run's results are sent before it goes.
+            (Stopped::Done, Scheduling::Off) => {
+                let now = crate::clock::to_millis(self.executor.clock.wall());
+                tokio::select! {
+                    () = outlet.drain(DRAIN_WITHIN, now) => {}
+                    _ = signals.next() => {}
+                }
+            }
+            (Stopped::Done, Scheduling::On) => outlet.stop(SENT_AT_THE_END).await,
+            (Stopped::OutOfGrace | Stopped::AtOnce, _) => outlet.stop(Duration::ZERO).await,
         }
     }
 

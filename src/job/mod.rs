@@ -23,9 +23,11 @@ mod read_after;
 mod read_agent;
 mod read_checks;
 mod read_command;
+mod read_deliver;
 mod read_matrix;
 mod read_retry;
 mod read_schedule;
+mod read_secret;
 pub mod report;
 mod scaffold;
 pub(crate) mod schema;
@@ -45,14 +47,19 @@ pub use mask::{Masker, SECRET_CHARS_MIN, StreamMasker};
 pub use money::Usd;
 pub(crate) use parse::with_sources;
 pub use parse::{
-    Defaults, ModelNeeds, Models, Parsed, Surroundings, Unresolved, parse, stored_schedule,
+    Defaults, ModelNeeds, Models, Parsed, Surroundings, Targets, Unresolved, parse, stored_schedule,
 };
 pub use problem::{Problem, Severity, sort_problems};
 pub use prompt::{AskedFor, Mention, PROMPT_VARIABLES};
 pub(crate) use read_agent::TOOLS;
 pub use read_checks::{Check, CheckSpec, ReplySchema};
+pub use read_deliver::{
+    BestEffort, DeliverSpec, DeliverWhen, OUTGOING_VARIABLES, SILENT_TOKEN, template_problem,
+};
 #[cfg(test)]
 pub(crate) use read_retry::PERMANENT as PERMANENT_KINDS;
+pub use read_secret::SecretText;
+pub(crate) use read_secret::secret_text;
 pub use scaffold::scaffold;
 pub use secret::{Environment, SecretError, SecretSource};
 pub use spec::{

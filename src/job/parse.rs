@@ -16,6 +16,7 @@ use super::read_after;
 use super::read_agent;
 use super::read_checks;
 use super::read_command;
+use super::read_deliver;
 use super::read_matrix;
 use super::read_retry;
 use super::read_schedule;
@@ -40,6 +41,8 @@ pub struct Surroundings<'a> {
     pub lanes: &'a BTreeMap<String, NonZeroUsize>,
     /// The models.
     pub models: &'a dyn Models,
+    /// Where things can be sent.
+    pub targets: &'a dyn Targets,
     /// Where secrets are looked up.
     pub environment: &'a Environment,
     /// The named calendars and their dates.
@@ -74,7 +77,13 @@ pub trait Models: Sync {
     fn needs(&self, model: &ModelRef) -> ModelNeeds;
 }
 
-/// Why a model's name stands for nothing.
+/// The places that a job can send to.
+pub trait Targets: Sync {
+    /// Whether there is a target of this name that can be used.
+    fn resolve(&self, name: &str) -> Result<(), Unresolved>;
+}
+
+/// Why a name stands for nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unresolved {
     /// What is wrong.
@@ -255,6 +264,8 @@ fn job_spec(
         retry: read.retry,
         checks: read.checks,
         reply_schema: read.reply_schema,
+        silent_token: read_deliver::silent_token(merged),
+        delivers: read.delivers,
         definition_hash: effective::hash(id, &effective),
         effective,
     }
@@ -272,6 +283,7 @@ pub(super) struct Read {
     pub(super) retry: RetrySpec,
     pub(super) checks: Vec<read_checks::CheckSpec>,
     pub(super) reply_schema: Option<read_checks::ReplySchema>,
+    pub(super) delivers: Vec<read_deliver::DeliverSpec>,
 }
 
 /// What is being read: a whole job, or defaults in which anything may be missing.
@@ -308,6 +320,7 @@ impl Reader<'_> {
         let retry = read_retry::retry(self);
         let checks = read_checks::checks(self);
         let reply_schema = read_checks::reply_schema(self);
+        let delivers = read_deliver::delivers(self);
         let (does, workdir) = (does?, workdir?);
         Some(Read {
             schedule,
@@ -320,6 +333,7 @@ impl Reader<'_> {
             retry,
             checks,
             reply_schema,
+            delivers,
         })
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::id::JobId;
 use super::money::Usd;
 use super::read_checks::{CheckSpec, ReplySchema};
+use super::read_deliver::{DeliverSpec, DeliverWhen};
 use super::secret::SecretSource;
 use crate::schedule::{Schedule, Zone};
 
@@ -49,6 +50,10 @@ pub struct JobSpec {
     pub checks: Vec<CheckSpec>,
     /// What the reply must meet.
     pub reply_schema: Option<ReplySchema>,
+    /// The reply that means silence.
+    pub silent_token: String,
+    /// Where its runs' results are sent.
+    pub delivers: Vec<DeliverSpec>,
     /// The definition with its defaults applied, secrets by name: what `show --effective` prints
     /// and `v1_definitions` keeps.
     pub effective: serde_json::Value,
@@ -69,6 +74,17 @@ impl JobSpec {
     /// and begins new decisions.
     pub fn timing(&self) -> String {
         super::effective::timing(&self.effective)
+    }
+
+    /// Whether somebody hears of it when its runs fail.
+    pub fn tells_of_failures(&self) -> bool {
+        self.delivers.iter().any(|it| matches!(it.when, DeliverWhen::Failed | DeliverWhen::Always))
+    }
+
+    /// What the ledger has to know to send what comes of a run, as JSON; `None` if nothing is sent
+    /// and silence has its usual word.
+    pub fn sends(&self) -> Option<String> {
+        super::read_deliver::sends(&self.delivers, &self.silent_token)
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) static JOB: &[Key] = &[
     key("matrix", Kind::Map(&Texts), "", Now, "One job per combination of these values."),
     key("output", Table(OUTPUT), "", Now, "What a reply and a run's files must look like."),
     key("check", Tables(CHECK), "", Now, "What the host checks before it calls a run a success."),
-    key("deliver", Tables(DELIVER), "", Later, "Where the reply is sent."),
+    key("deliver", Tables(DELIVER), "", Now, "Where the reply is sent."),
     key("alert", Table(ALERT), "", Later, "Who is told of failures."),
     key("ping", Table(PING), "", Later, "A dead-man switch."),
     key("retention", Table(RETENTION), "", Now, "How much of its history is kept."),
@@ -209,7 +209,7 @@ static AFTER: &[Key] = &[
 
 static OUTPUT: &[Key] = &[
     key("schema", Text, "", Now, "A JSON Schema that the reply must meet."),
-    key("silent_token", Text, "", Later, "The reply that means silence."),
+    key("silent_token", Text, "", Now, "The reply that means silence; absent: NO_REPLY."),
     key("artifacts", Texts, "", Later, "Files to keep."),
 ];
 
@@ -227,17 +227,17 @@ static CHECK: &[Key] = &[
 ];
 
 static DELIVER: &[Key] = &[
-    key("to", Text, "", Later, "A target of the configuration."),
+    key("to", Text, "", Now, "A target of the configuration."),
     key(
         "when",
         Words(&["succeeded", "failed", "always"]),
         r#""succeeded""#,
-        Later,
+        Now,
         "After which end.",
     ),
-    key("best_effort", Bool, "false", Later, "A delivery that fails is no incident."),
-    key("subject", Text, "", Later, "A template."),
-    key("attach", Bool, "", Later, "Sends the artifacts along."),
+    key("best_effort", Bool, "false", Now, "A delivery that fails is no incident."),
+    key("subject", Text, "", Now, "Of an e-mail; a template."),
+    key("attach", Bool, "", Now, "Sends the artifacts along."),
 ];
 
 static ALERT: &[Key] = &[

@@ -81,6 +81,17 @@ pub struct Settled {
     pub due_at: Timestamp,
     /// The attempt.
     pub attempt: u32,
+    /// What comes after it.
+    pub then: Then,
+}
+
+/// What comes after an attempt of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// Another one: how this one ended is nobody's news.
+    Attempt,
+    /// Nothing: how it ended is how the slot has.
+    Nothing,
 }
 
 /// A change of a job's pause.

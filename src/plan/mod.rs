@@ -16,7 +16,7 @@ mod rules;
 mod simulate;
 mod track;
 
-pub use act::{Act, Claim, LiveId, PauseChange, Record, Settled, Start, Turned};
+pub use act::{Act, Claim, LiveId, PauseChange, Record, Settled, Start, Then, Turned};
 pub use due::{
     BUFFERED_MAX, JobView, Living, MISFIRE_AFTER, Plan, PlannedSlot, SlotStart, catchup_window,
     decide,

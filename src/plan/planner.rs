@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::act::{Act, LiveId, Record, Settled, Turned};
+use super::act::{Act, LiveId, Record, Settled, Then, Turned};
 use super::due::{MISFIRE_AFTER, distance};
 use super::join::{Joins, STARTS_WITHIN, SlotEnd, So};
 use super::reach::Server;
@@ -308,7 +308,8 @@ impl Planner {
         now: Timestamp,
     ) -> Vec<Act> {
         if !self.knows(id) {
-            let settled = vec![Settled { due_at: chain.due_at, attempt: chain.attempt }];
+            let Chain { due_at, attempt, .. } = chain;
+            let settled = vec![Settled { due_at, attempt, then: Then::Nothing }];
             return vec![Record { settled, ..Record::new(id, None) }.into()];
         }
         self.with(id, now, |track, _| track.conclude(chain, end))

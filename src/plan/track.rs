@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::act::{Act, Claim, LiveId, PauseChange, Record, Settled, Start, Turned};
+use super::act::{Act, Claim, LiveId, PauseChange, Record, Settled, Start, Then, Turned};
 use super::due::{JobView, Living, PlannedSlot, SlotStart, decide};
 use super::join::SlotEnd;
 use super::reach::{Asks, Reach, Server};
@@ -338,7 +338,9 @@ impl Track {
     }
 
     fn drop_retries(&mut self, record: &mut Record) {
-        record.settled.extend(self.retrying.drain(..).map(|it| ended_attempt(it.chain)));
+        record
+            .settled
+            .extend(self.retrying.drain(..).map(|it| ended_attempt(it.chain, Then::Nothing)));
     }
 
     fn start(&mut self, common: &mut Common, trigger: Trigger, chain: Chain) -> Start {
@@ -383,7 +385,7 @@ impl Track {
     fn retry(&mut self, common: &mut Common, index: usize) -> Act {
         let chain = self.retrying.remove(index).chain;
         let mut record = self.record();
-        record.settled.push(ended_attempt(chain));
+        record.settled.push(ended_attempt(chain, Then::Attempt));
         record.start = Some(self.start(common, Trigger::Retry, chain));
         record.into()
     }
@@ -420,6 +422,6 @@ fn given_up(due_at: Timestamp, held_until: Option<Timestamp>, reason: Reason) ->
 }
 
 /// The attempt before the one to come.
-fn ended_attempt(next: Chain) -> Settled {
-    Settled { due_at: next.due_at, attempt: next.attempt - 1 }
+fn ended_attempt(next: Chain, then: Then) -> Settled {
+    Settled { due_at: next.due_at, attempt: next.attempt - 1, then }
 }

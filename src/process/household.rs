@@ -142,12 +142,21 @@ impl Household {
 
     /// Starts a command under a supervisor of its own.
     pub async fn start(&self, spec: Spec) -> Result<Child, StartError> {
+        self.start_with(spec, None).await
+    }
+
+    /// The same for a command that reads the file `stdin`.
+    pub async fn start_reading(&self, spec: Spec, stdin: &Path) -> Result<Child, StartError> {
+        self.start_with(spec, Some(stdin.to_owned())).await
+    }
+
+    async fn start_with(&self, spec: Spec, stdin: Option<PathBuf>) -> Result<Child, StartError> {
         let program = spec.argv.first().cloned().unwrap_or_default();
         let failed = |source| StartError::Supervisor { program: program.clone(), source };
         let (tree, pipes) = self.start_supervisor(&program, spec.output_bytes_max, spec.errors)?;
         let mut env = spec.env;
         env.push((RUN_MARKER.to_owned(), self.0.run_id.clone()));
-        let order = Order { argv: spec.argv, cwd: spec.cwd, env };
+        let order = Order { argv: spec.argv, cwd: spec.cwd, env, stdin };
         let answer = async {
             tree.send(&order).await?;
             Ok(tree.until(|story| story.started.clone()).await)

@@ -13,6 +13,9 @@ pub(super) struct Order {
     pub argv: Vec<String>,
     pub cwd: PathBuf,
     pub env: Vec<(String, String)>,
+    /// What it reads; nothing, if that is not said.
+    #[serde(default)]
+    pub stdin: Option<PathBuf>,
 }
 
 /// A later line to the supervisor. The end of the stream means `End` with the orphans' grace.

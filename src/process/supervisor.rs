@@ -93,12 +93,16 @@ fn start(order: &Order) -> Result<ProcessId, (Failure, io::Error)> {
     }
     let nowhere = File::options().read(true).write(true).open("/dev/null");
     let nowhere = nowhere.map_err(|error| (Failure::Supervisor, error))?;
+    let stdin = match &order.stdin {
+        Some(path) => File::open(path).map_err(|error| (Failure::Supervisor, error))?.into(),
+        None => Stdio::null(),
+    };
     let child = Command::new(program)
         .args(arguments)
         .current_dir(&order.cwd)
         .env_clear()
         .envs(order.env.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .process_group(0)
         .spawn()
         .map_err(|error| match error.kind() {

@@ -46,6 +46,8 @@ pub struct Definition {
     pub timezone: Option<String>,
     /// Its only due instant, if it has just one.
     pub one_shot: Option<Timestamp>,
+    /// What its runs send, as JSON.
+    pub sends: Option<String>,
 }
 
 /// What the ledger remembers of a job.
@@ -307,11 +309,17 @@ fn store_definition(
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
-        "INSERT INTO definitions (definition_hash, job, first_seen_at, last_seen_at, effective)
-         VALUES (?1, ?2, ?3, ?3, ?4)
+        "INSERT INTO definitions (definition_hash, job, first_seen_at, last_seen_at, effective, sends)
+         VALUES (?1, ?2, ?3, ?3, ?4, ?5)
          ON CONFLICT (definition_hash) DO UPDATE SET last_seen_at = excluded.last_seen_at",
     )?
-    .execute(params![definition.hash, job, instant::text(now), definition.effective])
+    .execute(params![
+        definition.hash,
+        job,
+        instant::text(now),
+        definition.effective,
+        definition.sends
+    ])
     .map(drop)
 }
 

@@ -5,12 +5,13 @@ use rusqlite::{Connection, ErrorCode, params};
 use tokio::sync::oneshot;
 
 use super::error::StoreError;
+use super::outbox::settle_attempt;
 use super::writer::Patience;
 use super::{Owner, Store, instant};
 use crate::job::JobId;
 use crate::plan::{
-    Account, Claim, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, Settled,
-    SlotDecision, Turned,
+    Account, Claim, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, SlotDecision,
+    Turned,
 };
 use crate::run::{RunId, SessionId, Trigger};
 
@@ -29,6 +30,17 @@ pub struct NewRun {
     pub session_id: SessionId,
     /// The definition that it runs under.
     pub definition_hash: String,
+    /// What is sent when it is over.
+    pub sending: Sending,
+}
+
+/// What is sent when a run is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sending {
+    /// What its definition says.
+    Usual,
+    /// Nothing: whoever asked for the run does not want it.
+    Suppressed,
 }
 
 /// The slot that a run is for.
@@ -128,11 +140,8 @@ fn write(
 ) -> rusqlite::Result<()> {
     let job = &record.job;
     claim(db, record)?;
-    for Settled { due_at, attempt } in &record.settled {
-        db.prepare_cached(
-            "UPDATE runs SET settled = 1 WHERE job = ?1 AND due_at = ?2 AND attempt = ?3",
-        )?
-        .execute(params![job.as_str(), instant::text(*due_at), attempt])?;
+    for attempt in &record.settled {
+        settle_attempt(db, job, attempt, now)?;
     }
     if let Some(run) = run {
         insert_run(db, job, run, owner, now)?;
@@ -211,8 +220,9 @@ fn insert_run(
     db.prepare_cached(
         "INSERT INTO runs (run_id, job, trigger, due_at, start_at, slots, attempt, state, queued_at,
                            session_id, definition_hash, host, version, owner_boot_id, owner_pid,
-                           owner_started, first_due_at, settled)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'queued', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, 0)",
+                           owner_started, first_due_at, settled, unsent)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'queued', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, 0,
+                 ?17)",
     )?
     .execute(params![
         run.run_id.as_str(),
@@ -231,6 +241,7 @@ fn insert_run(
         owner.pid,
         owner.started,
         run.slot.map(|slot| instant::text(slot.first_due)),
+        run.sending == Sending::Suppressed,
     ])?;
     Ok(())
 }

@@ -12,6 +12,7 @@ mod instant;
 mod jobs;
 mod ledger;
 mod migrate;
+mod outbox;
 mod pages;
 mod query;
 mod read;
@@ -24,17 +25,23 @@ mod runs;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::Connection;
+use rusqlite::hooks::Action;
+use tokio::sync::Notify;
 
 pub use audit::{Actor, AuditKind, AuditRow};
 pub use error::StoreError;
 pub use export::{ExportedTable, copy, export};
 pub use jobs::{Definition, JobMemory, JobRow};
-pub use ledger::{NewRun, Receipt, Recorded, RunSlot};
+pub use ledger::{NewRun, Receipt, Recorded, RunSlot, Sending};
+pub use outbox::{Claim, DeliveryEnd, Outgoing};
 pub use pages::Lived;
 pub use query::{QueryLimits, Table};
 pub use read::{JobSummary, PastSlot, Reader, RunFilter, SlotFilter, SlotSummary};
 pub use read_slot::{JobStanding, SeenDefinition, SlotAttempt};
-pub use record::{AttemptRecord, CheckRecord, RunRecord};
+pub use record::{AttemptRecord, CheckRecord, DeliveryRecord, Payload, RunRecord};
 pub use recover::{Ended, EndedRun, Queued, QueuedRun, Recovered};
 pub use retention::{Overdue, PrunedRun};
 pub use runs::{AttemptEnd, AttemptStart, ToolCallRow, Written};
@@ -60,14 +67,22 @@ pub struct Store {
     path: PathBuf,
     owner: Owner,
     writer: Writer,
+    outbox: Arc<Notify>,
 }
 
 impl Store {
     /// Opens (or makes) `punctual.db` in `state_dir` and brings it to this version's schema.
     pub fn open(state_dir: &Path, owner: Owner) -> Result<Self, StoreError> {
         let path = database_in(state_dir);
-        let connection = writer::connect(&path)?;
-        Ok(Self { path, owner, writer: Writer::start(connection) })
+        let mut connection = writer::connect(&path)?;
+        let outbox = Arc::new(Notify::new());
+        ring_for_new_rows(&mut connection, &outbox)?;
+        Ok(Self { path, owner, writer: Writer::start(connection), outbox })
+    }
+
+    /// Rings when there is something new to send. Whoever then claims it finds it.
+    pub fn outbox_bell(&self) -> Arc<Notify> {
+        Arc::clone(&self.outbox)
     }
 
     /// A reader of the same database.
@@ -83,6 +98,17 @@ impl Store {
             })
             .await
     }
+}
+
+/// It rings before the commit: a claim is written behind it, and so finds what was committed.
+fn ring_for_new_rows(db: &mut Connection, outbox: &Arc<Notify>) -> Result<(), StoreError> {
+    let outbox = Arc::clone(outbox);
+    db.update_hook(Some(move |action, _: &str, table: &str, _| {
+        if action == Action::SQLITE_INSERT && table == "deliveries" {
+            outbox.notify_one();
+        }
+    }))?;
+    Ok(())
 }
 
 /// Where the database of a state folder is.

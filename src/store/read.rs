@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::error::StoreError;
 use super::record::{
-    AttemptRecord, CheckRecord, CleanupRecord, RunRecord, StepRecord, ToolsRecord, UsageRecord,
+    AttemptRecord, CheckRecord, CleanupRecord, DeliveryRecord, RunRecord, StepRecord, ToolsRecord,
+    UsageRecord,
 };
 use super::{first, instant, migrate};
 use crate::run::{Failure, State};
@@ -175,12 +176,16 @@ impl Reader {
     pub fn run(&self, run_id: &str) -> Result<Option<RunRecord>, StoreError> {
         let run = self
             .0
-            .prepare_cached("SELECT * FROM runs WHERE run_id = ?1")?
+            .prepare_cached(
+                "SELECT r.*, json_extract(d.sends, '$.silent_token') AS silent_token
+                 FROM runs r LEFT JOIN definitions d USING (definition_hash) WHERE r.run_id = ?1",
+            )?
             .query_row([run_id], run_from)
             .optional()?;
         let Some(mut run) = run else { return Ok(None) };
         run.attempts = self.attempts(run_id)?;
         run.checks = self.checks(run_id)?;
+        run.deliveries = self.deliveries(run_id)?;
         if let Some(cleanup) = &mut run.cleanup {
             cleanup.steps = self.cleanup_steps(run_id)?;
         }
@@ -216,6 +221,26 @@ impl Reader {
             Ok(CheckRecord { name: row.get(0)?, passed: row.get(1)?, detail: row.get(2)? })
         };
         Ok(statement.query_map([run_id], check)?.collect::<Result<_, _>>()?)
+    }
+
+    fn deliveries(&self, run_id: &str) -> Result<Vec<DeliveryRecord>, StoreError> {
+        Ok(self
+            .0
+            .prepare_cached(
+                "SELECT target, state, attempts, last_error, delivery_id, settled_at
+                 FROM deliveries WHERE run_id = ?1 ORDER BY id",
+            )?
+            .query_map([run_id], |row| {
+                Ok(DeliveryRecord {
+                    target: row.get(0)?,
+                    state: row.get(1)?,
+                    attempts: row.get(2)?,
+                    error: row.get(3)?,
+                    delivery_id: row.get(4)?,
+                    settled_at: row.get(5)?,
+                })
+            })?
+            .collect::<Result<_, _>>()?)
     }
 
     fn cleanup_steps(&self, run_id: &str) -> Result<Vec<StepRecord>, StoreError> {
@@ -302,6 +327,7 @@ impl Reader {
 fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
     let error = failure_from(row)?;
     let reply: Option<String> = row.get("reply")?;
+    let silent_token: Option<String> = row.get("silent_token")?;
     Ok(RunRecord {
         run_id: row.get("run_id")?,
         job: row.get("job")?,
@@ -317,7 +343,7 @@ fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         late_ms: row.get("late_ms")?,
         session_id: row.get("session_id")?,
         model: row.get("model")?,
-        payloads: RunRecord::payloads(reply.as_deref(), error.as_ref()),
+        payloads: RunRecord::payloads(reply.as_deref(), silent_token.as_deref(), error.as_ref()),
         reply,
         partial_text: row.get("partial_text")?,
         error,

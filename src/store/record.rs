@@ -1,8 +1,9 @@
 //! The run object of the contract: what `run --json` and `show --json` print.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::outbox::is_silence;
+use crate::job::SILENT_TOKEN;
 use crate::run::Failure;
 
 /// One run with everything that is known of it. Every key is always there.
@@ -54,8 +55,8 @@ pub struct RunRecord {
     pub cleanup: Option<CleanupRecord>,
     /// The host's checks.
     pub checks: Vec<CheckRecord>,
-    /// Its deliveries; none are built yet.
-    pub deliveries: Vec<Value>,
+    /// What is sent of it.
+    pub deliveries: Vec<DeliveryRecord>,
     /// Exit code of a command job.
     pub exit_code: Option<i32>,
     /// The definition it ran under.
@@ -99,6 +100,23 @@ pub struct CheckRecord {
     pub passed: bool,
     /// If not: what was expected, and what was found.
     pub detail: Option<String>,
+}
+
+/// What is sent of a run to one target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeliveryRecord {
+    /// The target.
+    pub target: String,
+    /// `queued`, `sent`, `suppressed`, `failed` or `unknown`.
+    pub state: String,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Why it has not arrived, or may not have.
+    pub error: Option<String>,
+    /// The same for every try.
+    pub delivery_id: String,
+    /// When it was sent, or given up.
+    pub settled_at: Option<String>,
 }
 
 /// Tokens and money; `null` is unknown.
@@ -152,8 +170,15 @@ pub struct StepRecord {
 }
 
 impl RunRecord {
-    /// What people are shown of it: the reply, or the error's words.
-    pub(super) fn payloads(reply: Option<&str>, error: Option<&Failure>) -> Vec<Payload> {
+    /// What people are shown of it: the reply, unless it says that there is nothing to say, or the
+    /// error's words.
+    pub(super) fn payloads(
+        reply: Option<&str>,
+        silent_token: Option<&str>,
+        error: Option<&Failure>,
+    ) -> Vec<Payload> {
+        let token = silent_token.unwrap_or(SILENT_TOKEN);
+        let reply = reply.filter(|reply| !is_silence(reply, token));
         let text = reply.map(|text| Payload { kind: "text".into(), text: text.into() });
         let error =
             error.map(|error| Payload { kind: "error".into(), text: error.message.clone() });

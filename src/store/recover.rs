@@ -6,8 +6,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::error::StoreError;
 use super::{Owner, Reader, Store, instant};
 use crate::job::JobId;
-use crate::plan::{Chain, RunEnd, SlotDecision, SlotEnd, SlotStart, WaitingSlot, Waits};
+use crate::plan::{Chain, RunEnd, SlotDecision, SlotEnd, SlotStart, Then, WaitingSlot, Waits};
 use crate::run::{ErrorKind, Failure, Outcome, RunId, SessionId, State, Trigger, Work};
+use crate::store::outbox::settle;
 use crate::store::runs::{set_checked, set_work};
 
 /// What dead processes had left, and what has become of it.
@@ -134,8 +135,7 @@ impl Store {
                     close(db, &run, ErrorKind::Interrupted, now, &mut closed)?;
                 }
                 // It never began, so nothing follows from it.
-                db.execute("UPDATE runs SET settled = 1 WHERE run_id = ?1", [run_id.as_str()])
-                    .map(drop)
+                settle(db, run_id.as_str(), Then::Nothing, now)
             })
             .await
     }
@@ -264,7 +264,7 @@ fn close(
          WHERE run_id = ?1",
         params![run.run_id.as_str(), instant::text(now)],
     )?;
-    super::runs::settle_by_itself(db, &run.run_id)
+    super::runs::settle_by_itself(db, &run.run_id, now)
 }
 
 fn interrupted(why: ErrorKind, state: State) -> Work {

@@ -206,6 +206,8 @@ fn prune_runs(db: &Connection, overdue: &Overdue) -> rusqlite::Result<Vec<Pruned
            AND NOT EXISTS (SELECT 1 FROM runs AS o
                             WHERE o.job = ?1 AND o.due_at = r.due_at AND o.run_id <> r.run_id
                               AND (o.state IN ('queued', 'running') OR o.settled = 0))
+           AND NOT EXISTS (SELECT 1 FROM deliveries AS d
+                            WHERE d.run_id = r.run_id AND d.state = 'queued')
          ORDER BY queued_at LIMIT ?6",
     )?;
     let run =

@@ -7,8 +7,10 @@ use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 
 use super::error::StoreError;
+use super::outbox::settle;
 use super::writer::Patience;
 use super::{Store, instant};
+use crate::plan::Then;
 use crate::provider::Usage;
 use crate::run::{
     CheckResult, Cleanup, ErrorKind, Failure, Limit, Outcome, Phase, RunId, State, Work,
@@ -327,7 +329,7 @@ fn finish(
     if changed == 0 {
         return Ok(());
     }
-    settle_by_itself(db, run_id)?;
+    settle_by_itself(db, run_id, now)?;
     let mut insert = db.prepare_cached(
         "INSERT INTO cleanups (run_id, n, step, outcome, started_at, duration_ms, detail)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -348,12 +350,20 @@ fn finish(
 
 /// Where nothing is left to decide after a run: it was asked for by hand or by a program, or it
 /// has succeeded, which also ends the row of failures that it stands in.
-pub(super) fn settle_by_itself(db: &Connection, run_id: &RunId) -> rusqlite::Result<()> {
-    db.prepare_cached(
-        "UPDATE runs SET settled = 1
-         WHERE run_id = ?1 AND (state = 'succeeded' OR trigger IN ('manual', 'rpc'))",
-    )?
-    .execute([run_id.as_str()])?;
+pub(super) fn settle_by_itself(
+    db: &Connection,
+    run_id: &RunId,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let is_settled = db
+        .prepare_cached(
+            "SELECT 1 FROM runs WHERE run_id = ?1
+                AND (state = 'succeeded' OR trigger IN ('manual', 'rpc') OR due_at IS NULL)",
+        )?
+        .exists([run_id.as_str()])?;
+    if is_settled {
+        settle(db, run_id.as_str(), Then::Nothing, now)?;
+    }
     skip_gated(db, run_id)?;
     db.prepare_cached(
         "UPDATE jobs SET gate_digest = (SELECT gate_digest FROM runs WHERE run_id = ?1)

@@ -1,6 +1,6 @@
 /* A disk that is full or slow as long as a file says so, for whoever is started with this
  * preloaded. $BAD_DISK is a folder: `full` in it refuses what is written below a folder named
- * `state`, `slow` in it makes every sync of such a file take a second, and `stuck` in it lets nobody
+ * `state`, `full-out` the same below `out`, `slow` in it makes every sync of such a file take a second, and `stuck` in it lets nobody
  * remove the folder of a workspace. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ static int says(const char *what) {
     return access(path, F_OK) == 0;
 }
 
-static int is(const char *what, int fd) {
+static int is_below(const char *folder, const char *what, int fd) {
     char path[PATH_MAX], link[64];
     if (!says(what))
         return 0;
@@ -30,7 +30,11 @@ static int is(const char *what, int fd) {
     if (length < 0)
         return 0;
     path[length] = 0;
-    return strstr(path, "/state/") != NULL;
+    return strstr(path, folder) != NULL;
+}
+
+static int is(const char *what, int fd) {
+    return is_below("/state/", what, fd);
 }
 
 #define REAL(type, name, ...) \
@@ -39,7 +43,7 @@ static int is(const char *what, int fd) {
         real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, name)
 
 #define REFUSE_IF_FULL(fd) \
-    if (is("full", fd)) { \
+    if (is("full", fd) || is_below("/out/", "full-out", fd)) { \
         errno = ENOSPC; \
         return -1; \
     }

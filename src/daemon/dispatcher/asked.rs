@@ -14,7 +14,7 @@ use crate::daemon::protocol::{
 use crate::job::{JobId, digest};
 use crate::plan::{Act, Availability, ByHand, Pause, Record};
 use crate::run::{CancelReason, RunId, SessionId, Trigger};
-use crate::store::NewRun;
+use crate::store::{NewRun, Sending};
 
 impl Dispatcher {
     pub(super) fn run_wanted(
@@ -22,6 +22,7 @@ impl Dispatcher {
         job: &str,
         slot: Option<Timestamp>,
         force: bool,
+        sending: Sending,
         answer: Answer,
         now: Timestamp,
     ) -> Vec<Command> {
@@ -53,6 +54,7 @@ impl Dispatcher {
             attempt: 1,
             session_id: SessionId::new(now),
             definition_hash: spec.definition_hash.clone(),
+            sending,
         };
         let mut launch = self.launch(spec, run, living, period, turn, now);
         launch.answer = Some(answer);

@@ -276,6 +276,7 @@ fn row_of(spec: &JobSpec) -> JobRow {
             ),
             timezone: when.map(|it| it.zone.name().to_owned()),
             one_shot: once.map(|due| due.at),
+            sends: spec.sends(),
         }),
     }
 }

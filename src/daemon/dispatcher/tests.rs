@@ -111,6 +111,7 @@ fn wanted(job: &str, force: bool) -> Event {
         job: job.into(),
         slot: None,
         force,
+        sending: crate::store::Sending::Usual,
         answer: tokio::sync::oneshot::channel().0,
     }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::{Common, Retrying, Track, Waiting, WaitingSlot, Waits, given_up};
 use crate::job::Catchup;
 use crate::plan::Reason;
-use crate::plan::act::{Act, LiveId, PauseChange, Settled};
+use crate::plan::act::{Act, LiveId, PauseChange, Settled, Then};
 use crate::plan::due::{MISFIRE_AFTER, catchup_window, distance};
 use crate::plan::join::{How, SlotEnd};
 use crate::plan::retry::{Chain, Follow, RunEnd, failed_slot, follow};
@@ -46,7 +46,7 @@ impl Track {
             self.ready.remove(&chain.due_at);
             self.ended = Some(SlotEnd { job, first: chain.due_at, last: chain.due_at, how, at });
         }
-        let this = Settled { due_at: chain.due_at, attempt: chain.attempt };
+        let this = Settled { due_at: chain.due_at, attempt: chain.attempt, then: Then::Nothing };
         match follow {
             // The ledger clears the account with the run's own end.
             Follow::Succeeded => {
