@@ -1,6 +1,6 @@
 //! A history of a million runs: pages, questions, and what is old going.
 //!
-//! `cargo bench --bench history`. Seeding takes about a minute and a gigabyte of the temporary
+//! `cargo bench --bench history`. Seeding takes a minute or two and a gigabyte of the temporary
 //! folder.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark takes the time")]
@@ -56,7 +56,7 @@ const SEED: &str = "
            CASE state WHEN 'timed_out' THEN 'tool' END, 'cloud/m', at, at, at, at,
            1000 + i * 7919 % 60000, i * 31 % 500, 700, 50, 0.001, 2, i % 211 = 0,
            'Nothing is over the limit; 5 file systems are below it.', id,
-           iif(i % 89 = 0, 'forced', 'clean'), 'host', '0.1.0', 'hash-' || i % :jobs, 'boot', 1, 2
+           iif(i % 89 = 0, 'forced', 'clean'), 'host', '0.1.0', 'hash-' || (i % :jobs), 'boot', 1, 2
     FROM seed;
     INSERT INTO slots (job, due_at, due_until, slots, decision, run_id, decided_at, late_ms)
     SELECT job, at, at, 1, 'started', id, at, 5 FROM seed;
