@@ -211,3 +211,120 @@ fn wrong_checks_are_refused_with_their_place() {
         assert!(said.stderr.contains(words) || said.stdout.contains(words), "{check}: {said:?}");
     }
 }
+
+/// Two models in one script: what the first does, and what the second does.
+fn two_models(first: &str, second: &str, checks: &str) -> House {
+    let rule =
+        |model: &str, step: &str| format!("[[rule]]\nwhen = {{ model = \"{model}\", {step}\n");
+    let script = rule("weak", first) + &rule("strong", second);
+    let house = House::new(
+        "[agents.defaults]\nmodel = \"local/weak\"\nfallbacks = [\"local/strong\"]\n\
+         [models.providers.local]\napi = \"script\"\nscript = \"model.toml\"\n",
+    );
+    house.write("model.toml", &script);
+    let job = exec_job("").replace("[agent]", "[agent]\nescalate_on = \"check_failed\"");
+    house.job("j", &format!("{job}\n{checks}"));
+    house
+}
+
+const WRITES: &str = "turn = 1 }\nstep = [{ tool = { name = \"exec\", arguments = { command = \"echo report > out.md\" } } }]\n\
+    [[rule]]\nwhen = { model = \"strong\", turn = 2 }\nstep = [{ text = \"it is written\" }]";
+
+#[test]
+fn the_next_model_puts_right_what_the_host_does_not_accept() {
+    let check = "[[check]]\nname = \"report\"\nfile = \"out.md\"\n";
+    let house = two_models("turn = 0 }\nstep = [{ text = \"done\" }]", WRITES, check);
+    let (code, run) = house.run("j");
+    assert_eq!((code, &run["reply"]), (Some(0), &json!("it is written")), "{run:#}");
+    let attempts = house.rows("SELECT model, state, error_kind FROM v1_attempts ORDER BY n");
+    assert_eq!(
+        attempts,
+        [
+            json!(["local/weak", "failed", "check_failed"]),
+            json!(["local/strong", "succeeded", null])
+        ]
+    );
+    assert_eq!(house.rows("SELECT name, passed FROM v1_checks"), [json!(["report", 1])]);
+    let session = run["session_id"].as_str().unwrap();
+    let said =
+        std::fs::read_to_string(house.path(&format!("state/sessions/{session}.jsonl"))).unwrap();
+    assert!(said.contains("is not accepted:\\n- report: there is no file `out.md`"), "{said}");
+    assert_sound(&house);
+}
+
+#[test]
+fn every_model_is_asked_once_and_the_last_failure_counts() {
+    let check = "[[check]]\nname = \"report\"\nfile = \"out.md\"\n";
+    let says = |turn: u32| format!("turn = {turn} }}\nstep = [{{ text = \"done {turn}\" }}]");
+    let house = two_models(&says(0), &says(1), check);
+    let (code, run) = house.run("j");
+    assert_eq!((code, &run["error"]["kind"]), (Some(1), &json!("check_failed")), "{run:#}");
+    assert_eq!(run["partial_text"], "done 1");
+    assert_eq!(house.value("SELECT count(*) FROM v1_attempts"), 2);
+    assert_eq!(house.rows("SELECT name, passed FROM v1_checks"), [json!(["report", 0])]);
+}
+
+#[test]
+fn what_a_model_leaves_running_ends_before_the_next_one_goes_on() {
+    let check = "[[check]]\nname = \"report\"\nfile = \"out.md\"\n";
+    let first = "turn = 0 }\nstep = [{ tool = { name = \"exec\", arguments = { command = \"(sleep 300; echo late > out.md) & echo begun\" } } }]\n\
+        [[rule]]\nwhen = { model = \"weak\", turn = 1 }\nstep = [{ text = \"done\" }]";
+    let second = WRITES.replace("turn = 2", "turn = 3").replace("turn = 1", "turn = 2");
+    let house = two_models(first, &second, check);
+    let (code, run) = house.run("j");
+    assert_eq!((code, &run["reply"]), (Some(0), &json!("it is written")), "{run:#}");
+    assert_eq!(run["cleanup"]["outcome"], "forced");
+    assert_sound(&house);
+}
+
+#[test]
+fn a_reply_that_only_announces_work_is_no_report() {
+    let announces = "echo \"I'll start by looking at the logs.\"";
+    let red = house(announces, "");
+    let (code, run) = red.run("j");
+    assert_eq!((code, &run["error"]["kind"]), (Some(1), &json!("check_failed")), "{run:#}");
+    assert_eq!(run["error"]["message"], "the reply only announces work");
+    assert_eq!(run["partial_text"], "I'll start by looking at the logs.\n");
+    // Who has no tools can do nothing else.
+    let plain = scripted("[[rule]]\nstep = [{ text = \"I will wait.\" }]\n", "");
+    plain.job("j", "[agent]\nprompt = \"what will you do?\"\ntools = []\n");
+    assert_eq!(plain.run("j").0, Some(0));
+}
+
+#[test]
+fn artifacts_are_kept_and_a_missing_one_is_no_success() {
+    let output = "[output]\nartifacts = [\"out/*.pdf\", \"sum.txt\"]\n";
+    let made = house(
+        "mkdir -p out/deep && echo a > out/a.pdf && echo b > out/deep/b.pdf && echo 5 > sum.txt; ln -s /etc/passwd out/p.pdf; echo done",
+        output,
+    );
+    let (code, run) = made.run("j");
+    assert_eq!(code, Some(0), "{run:#}");
+    let kept = made.rows("SELECT path, bytes, file FROM v1_artifacts ORDER BY path");
+    let run_id = run["run_id"].as_str().unwrap();
+    assert_eq!(
+        kept,
+        [
+            json!(["out/a.pdf", 2, format!("artifacts/{run_id}/out/a.pdf")]),
+            json!(["sum.txt", 2, format!("artifacts/{run_id}/sum.txt")]),
+        ]
+    );
+    let copy = made.path(&format!("state/artifacts/{run_id}/out/a.pdf"));
+    assert_eq!(std::fs::read_to_string(copy).unwrap(), "a\n");
+    assert!(made.say(&["show", run_id]).stdout.contains("out/a.pdf"));
+
+    let missing = house("echo 5 > sum.txt; echo done", output);
+    let (code, run) = missing.run("j");
+    assert_eq!((code, &run["error"]["kind"]), (Some(1), &json!("check_failed")), "{run:#}");
+    assert_eq!(detail(&missing), "no file `out/*.pdf` was written");
+    assert_sound(&missing);
+
+    let large = house(
+        "for n in 1 2 3; do truncate -s 40M $n.bin; done; echo done",
+        "[output]\nartifacts = [\"*.bin\"]\n",
+    );
+    let (_, run) = large.run("j");
+    assert_eq!(run["error"]["kind"], "check_failed", "{run:#}");
+    assert!(detail(&large).contains("at most 100 MiB"), "{}", detail(&large));
+    assert!(!large.path("state/artifacts").exists());
+}

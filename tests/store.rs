@@ -11,8 +11,8 @@ use punctual::plan::{
 };
 use punctual::provider::Usage;
 use punctual::run::{
-    Cleanup, CleanupStep, ErrorKind, Failure, Limit, Outcome, Phase, RunId, SessionId, State,
-    StepOutcome, Trigger, Work,
+    Cleanup, CleanupStep, ErrorKind, Failure, Findings, Limit, Outcome, Phase, RunId, SessionId,
+    State, StepOutcome, Trigger, Work,
 };
 use punctual::store::{
     AttemptEnd, AttemptStart, Definition, Ended, JobRow, NewRun, Owner, QueryLimits, Queued,
@@ -206,7 +206,7 @@ async fn the_whole_life_of_a_run_reads_back_as_the_contract_prints_it() {
     let between = store.reader().unwrap().run("run1").unwrap().unwrap();
     assert_eq!((between.state.as_str(), between.reply.as_deref()), ("running", Some("all good")));
     store
-        .finish_run(&run_id, cleanup(), Vec::new(), None, at("2026-11-30T09:00:01.062Z"))
+        .finish_run(&run_id, cleanup(), Findings::default(), None, at("2026-11-30T09:00:01.062Z"))
         .await
         .unwrap();
 
@@ -251,9 +251,9 @@ async fn a_terminal_state_never_changes() {
     store.record_work(&run_id, work(cut), None).await.unwrap().wait().await.unwrap();
     // The answer of the abandoned turn comes after all.
     store.record_work(&run_id, succeeded(), None).await.unwrap().wait().await.unwrap();
-    store.finish_run(&run_id, cleanup(), Vec::new(), None, now()).await.unwrap();
+    store.finish_run(&run_id, cleanup(), Findings::default(), None, now()).await.unwrap();
     store.record_work(&run_id, succeeded(), None).await.unwrap().wait().await.unwrap();
-    store.finish_run(&run_id, cleanup(), Vec::new(), None, now()).await.unwrap();
+    store.finish_run(&run_id, cleanup(), Findings::default(), None, now()).await.unwrap();
     let run = store.reader().unwrap().run("run1").unwrap().unwrap();
     assert_eq!(
         (run.state.as_str(), run.reply, run.partial_text.as_deref()),
@@ -533,7 +533,7 @@ async fn a_pause_and_the_row_of_failures_are_remembered_and_who_paused_is_on_rec
     // A success ends the row of failures, in the same transaction as the run.
     let run_id = start(&store, "run1").await;
     store.record_work(&run_id, succeeded(), None).await.unwrap().wait().await.unwrap();
-    store.finish_run(&run_id, cleanup(), Vec::new(), None, now()).await.unwrap();
+    store.finish_run(&run_id, cleanup(), Findings::default(), None, now()).await.unwrap();
     let known = store.reader().unwrap().known_jobs().unwrap()["daily"].memory.clone();
     assert_eq!((known.account, known.pause), (Account::default(), None));
 }

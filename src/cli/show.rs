@@ -15,7 +15,7 @@ use crate::clock::rfc3339;
 use crate::config::{Config, JobSet};
 use crate::job::JobSpec;
 use crate::schedule::Zone;
-use crate::store::{DeliveryRecord, JobSummary, Reader, RunFilter, RunRecord};
+use crate::store::{ArtifactRecord, DeliveryRecord, JobSummary, Reader, RunFilter, RunRecord};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -176,6 +176,10 @@ fn show_run(run: &RunRecord, zone: &Zone, args: &Args) -> Done {
         let (passed, detail) = (if check.passed { "passed" } else { "failed" }, &check.detail);
         let detail = detail.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
         lines.push(format!("  check     {} {passed}{detail}", check.name));
+    }
+    for artifact in &run.artifacts {
+        let ArtifactRecord { path, bytes } = artifact;
+        lines.push(format!("  kept      artifacts/{}/{path}, {bytes} bytes", run.run_id));
     }
     for delivery in &run.deliveries {
         lines.push(format!("  delivery  {}", delivered(delivery)));

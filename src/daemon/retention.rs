@@ -81,10 +81,11 @@ async fn remove_files(
     store.forget_pruned(gone).await
 }
 
-fn files_of(state_dir: &Path, run: &PrunedRun) -> [PathBuf; 3] {
+fn files_of(state_dir: &Path, run: &PrunedRun) -> [PathBuf; 4] {
     let transcript = transcript_path(state_dir, &run.session_id);
     let lock = transcript.with_extension("lock");
-    [transcript, lock, state_dir.join("workspaces").join(&run.run_id)]
+    let of_run = |folder: &str| state_dir.join(folder).join(&run.run_id);
+    [transcript, lock, of_run("workspaces"), of_run("artifacts")]
 }
 
 /// Whether it is gone.

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::artifacts;
 use super::run::{Executor, Ticket};
 use super::site::Site;
+use crate::cassette::Plays;
 use crate::clock::rfc3339;
-use crate::job::{Check, CheckSpec, Masker, ReplySchema};
+use crate::job::{Check, CheckSpec, JobSpec, Masker, ReplySchema};
 use crate::process::{Errors, Household, Spec};
-use crate::run::{CheckResult, ErrorKind, Failure};
+use crate::run::{Artifact, CheckResult, ErrorKind, Failure, Findings};
 use crate::store::QueryLimits;
 
 /// How long one check may take.
@@ -39,7 +41,7 @@ impl Executor {
         denied_calls: u32,
         site: &Site,
         masker: &Masker,
-    ) -> Vec<CheckResult> {
+    ) -> Findings {
         let spec = &ticket.spec;
         self.take_down_written(site);
         let mut results = Vec::new();
@@ -55,10 +57,52 @@ impl Executor {
             // A command may print what it was given in secret.
             results.push(result(name, found.map_err(|words| masker.mask(&words).into_owned())));
         }
+        let artifacts = self.find_artifacts(spec, site, &mut results).await;
         for CheckResult { name, passed, detail } in &results {
             tracing::info!(check = name, passed, detail, "checked");
         }
-        results
+        Findings { checks: results, artifacts }
+    }
+
+    /// The files that are to be kept; each pattern that finds none is a check that has failed.
+    async fn find_artifacts(
+        &self,
+        spec: &JobSpec,
+        site: &Site,
+        results: &mut Vec<CheckResult>,
+    ) -> Vec<Artifact> {
+        // What a cassette answers for has left no files.
+        let patterns = spec.artifacts.iter().filter(|_| self.plays() == Plays::World);
+        let mut found: Vec<Artifact> = Vec::new();
+        for pattern in patterns {
+            let (workdir, since, named) = (site.workdir.clone(), site.started, pattern.clone());
+            let files = in_time(move || artifacts::find(&workdir, &named, since)).await;
+            let new = files.and_then(|files| {
+                for file in files {
+                    if !found.contains(&file) {
+                        found.push(file);
+                    }
+                }
+                artifacts::too_many(&found).map_or(Ok(()), Err)
+            });
+            results.push(result(&format!("artifact {pattern}"), new));
+        }
+        if artifacts::too_many(&found).is_some() { Vec::new() } else { found }
+    }
+
+    /// Copies what is to be kept; what cannot be is none, and no success either.
+    pub(super) async fn keep(&self, ticket: &Ticket, site: &Site, findings: &mut Findings) {
+        if findings.artifacts.is_empty() {
+            return;
+        }
+        let (workdir, files) = (site.workdir.clone(), findings.artifacts.clone());
+        let to = artifacts::folder(&self.config.state_dir, ticket.run_id.as_str());
+        let copy = move || artifacts::keep(&workdir, &files, &to).map_err(|it| it.to_string());
+        if let Err(error) = in_time(copy).await {
+            findings.artifacts.clear();
+            let words = format!("its files could not be kept: {error}");
+            findings.checks.push(result("artifacts", Err(words)));
+        }
     }
 
     async fn look_at(
@@ -140,7 +184,9 @@ impl Executor {
 }
 
 /// Looks away from the runtime: a disk may be slow, or never answer.
-async fn in_time(look: impl FnOnce() -> Result<(), String> + Send + 'static) -> Result<(), String> {
+async fn in_time<T: Send + 'static>(
+    look: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
     match tokio::time::timeout(CHECK_TIMEOUT, tokio::task::spawn_blocking(look)).await {
         Ok(found) => found.unwrap_or_else(|error| Err(error.to_string())),
         Err(_) => Err(too_slow()),

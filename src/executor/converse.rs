@@ -20,7 +20,6 @@ use super::stop::{Stop, failure};
 use super::watchdog::Watchdog;
 use crate::cassette::Plays;
 use crate::clock::Deadline;
-use crate::job::AgentSpec;
 use crate::run::{ErrorKind, EventPhase, Failure, Outcome, Stream};
 use crate::turn::Turn;
 
@@ -32,13 +31,11 @@ impl Executor {
         ticket: &Ticket,
         watchdog: &Watchdog,
         events: &RunEvents,
-        agent: &AgentSpec,
-        first: Resolved,
+        course: &mut Course,
         holdings: &mut Holdings,
     ) -> Result<String, Stop> {
         let masker = Arc::clone(&holdings.masker);
         let progress = Progress::new(&ticket.run_id, watchdog, events, &masker, &self.store);
-        let mut course = Course::begin(first, &agent.fallbacks);
         loop {
             let window = self.begin_attempt(ticket, watchdog, &course.present, holdings).await?;
             tracing::debug!(rule = %window.rule, window = ?window.window, "idle window");
@@ -59,7 +56,7 @@ impl Executor {
             }
             let failed = failure(&stop, watchdog, &masker);
             let kind = failed.kind;
-            self.go_on(ticket, watchdog, failed, next, &mut course, holdings).await?;
+            self.go_on(ticket, watchdog, failed, next, course, holdings).await?;
             let told = next_attempt_begins(holdings.attempts + 1, &course.present, kind);
             events.tell(Stream::Lifecycle, EventPhase::Update, told);
         }
@@ -109,7 +106,11 @@ fn words(next: Step) -> String {
     }
 }
 
-fn next_attempt_begins(n: u32, present: &Resolved, after: ErrorKind) -> Map<String, Value> {
+pub(super) fn next_attempt_begins(
+    n: u32,
+    present: &Resolved,
+    after: ErrorKind,
+) -> Map<String, Value> {
     let mut data = Map::new();
     data.insert("attempt".into(), n.into());
     data.insert("model".into(), present.name.to_string().into());

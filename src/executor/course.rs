@@ -33,6 +33,21 @@ impl Course {
         self.silences = 0;
     }
 
+    /// Whether another model comes after this one.
+    pub(super) fn has_more(&self) -> bool {
+        !self.to_come.is_empty()
+    }
+
+    /// Goes on with the next model, whatever this one could still do.
+    pub(super) fn next_model(
+        &mut self,
+        models: &Models,
+        deck: Option<&Deck>,
+    ) -> Result<(), ModelError> {
+        self.silences = 0;
+        self.go_on(Step::NextModel, models, deck)
+    }
+
     /// What follows `stop`, which ended an attempt whose requests had this idle window.
     pub(super) fn after(&mut self, stop: &Stop, window: Option<Duration>, time: TimeLeft) -> Step {
         let failed = match stop {

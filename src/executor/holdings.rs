@@ -11,12 +11,17 @@ use super::lanes::Permits;
 use crate::config::Price;
 use crate::job::Masker;
 use crate::process::{Child, Household};
+use crate::run::Findings;
 use crate::session::SessionLock;
 use crate::turn::Turn;
 
 /// What a run has taken hold of, and must give back however it ends.
 pub(super) struct Holdings {
     pub(super) household: Household,
+    /// Those of models whose replies were not accepted; all of their processes have been ended.
+    pub(super) households_before: Vec<Household>,
+    /// What the host has found, if it has looked already.
+    pub(super) findings: Option<Findings>,
     pub(super) masker: Arc<Masker>,
     pub(super) permits: Option<Permits>,
     pub(super) made_workspace: Option<PathBuf>,
@@ -52,6 +57,8 @@ impl Holdings {
     pub(super) fn new(household: Household) -> Self {
         Self {
             household,
+            households_before: Vec::new(),
+            findings: None,
             masker: Arc::default(),
             permits: None,
             made_workspace: None,

@@ -9,12 +9,14 @@
 //! There is one waiting place: [`Watchdog::guard`], where a stage's own work waits against all the
 //! limits of the run at once. Clean-up has a budget of its own that no deadline takes away.
 
+mod artifacts;
 mod attempt;
 mod checks;
 mod cleanup;
 mod command;
 mod converse;
 mod course;
+mod escalate;
 mod events;
 mod gate;
 mod holdings;

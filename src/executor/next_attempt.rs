@@ -107,7 +107,7 @@ pub(crate) enum TimeLeft {
 
 impl TimeLeft {
     /// Whether an attempt may begin after `wait`: later it could hardly come to anything.
-    fn allows_after(self, wait: Duration) -> bool {
+    pub(super) fn allows_after(self, wait: Duration) -> bool {
         match self {
             Self::Unlimited => true,
             Self::Until { left, whole } => {

@@ -12,6 +12,9 @@ use tracing::Instrument as _;
 
 use super::checks::verdict;
 use super::cleanup::Tidying;
+use super::converse::next_attempt_begins;
+use super::course::Course;
+use super::escalate::{Reply, announcement};
 use super::events::{Bus, RunEvents};
 use super::holdings::Holdings;
 use super::lanes::{Lanes, Rank};
@@ -25,8 +28,8 @@ use crate::job::{Does, JobSpec};
 use crate::plan::RunEnd;
 use crate::process::{Household, SupervisorPath};
 use crate::run::{
-    CheckResult, Cleanup, ErrorKind, EventPhase, Failure, Outcome, Phase, RunId, SessionId, Stream,
-    Trigger, Work,
+    CheckResult, Cleanup, ErrorKind, EventPhase, Failure, Findings, Outcome, Phase, RunId,
+    SessionId, Stream, Trigger, Work,
 };
 use crate::store::{AttemptEnd, Store};
 use crate::turn::{Tally, Turn, Variables};
@@ -60,7 +63,7 @@ pub struct Ticket {
 /// What there is to record of a run once all of it is over.
 struct Tidied {
     cleanup: Cleanup,
-    checks: Vec<CheckResult>,
+    findings: Findings,
     /// When that was.
     at: Timestamp,
 }
@@ -103,7 +106,12 @@ impl Executor {
         let mut holdings = Holdings::new(household);
         let work = AssertUnwindSafe(self.work(ticket, watchdog, &events, &mut holdings));
         let outcome = match work.catch_unwind().await {
-            Ok(Ok(reply)) => Outcome::Succeeded { reply },
+            Ok(Ok(reply)) => {
+                match ticket.spec.agent().and_then(|agent| announcement(agent, &reply)) {
+                    None => Outcome::Succeeded { reply },
+                    Some(failure) => Outcome::ended(failure, Some(reply)),
+                }
+            }
             Ok(Err(stop)) => ended(&stop, watchdog, &mut holdings),
             Err(panic) => Outcome::ended(internal(&panic), None),
         };
@@ -123,7 +131,7 @@ impl Executor {
         };
         let tidied = self.tidy(ticket, &outcome, holdings);
         let (tidied, ()) = tokio::join!(tidied, recorded);
-        let outcome = judged(outcome, &tidied.checks);
+        let outcome = judged(outcome, &tidied.findings.checks);
         let at = tidied.at;
         self.finish(ticket, &outcome, tidied, &events).await;
         end_of(&outcome, tool_calls, at)
@@ -163,7 +171,21 @@ impl Executor {
             Does::Agent(agent) => {
                 let prepared = self.prepare(ticket, agent, watchdog, holdings);
                 let resolved = watchdog.guard(prepared).await??;
-                self.converse(ticket, watchdog, events, agent, resolved, holdings).await
+                let mut course = Course::begin(resolved, &agent.fallbacks);
+                loop {
+                    let reply =
+                        self.converse(ticket, watchdog, events, &mut course, holdings).await?;
+                    let accept =
+                        self.accept(ticket, agent, &reply, watchdog, &mut course, holdings);
+                    match accept.await? {
+                        Reply::Stands => return Ok(reply),
+                        Reply::GoesOn(after) => {
+                            let n = holdings.attempts + 1;
+                            let told = next_attempt_begins(n, &course.present, after);
+                            events.tell(Stream::Lifecycle, EventPhase::Update, told);
+                        }
+                    }
+                }
             }
             Does::Command(command) => self.command(ticket, command, watchdog, holdings).await,
         }
@@ -192,7 +214,13 @@ impl Executor {
         let cleanup = Tidying::begin(Arc::clone(&self.clock), Duration::ZERO).end();
         let events = self.bus.of_run(ticket.run_id.clone());
         let at = to_millis(self.clock.wall());
-        self.finish(ticket, &outcome, Tidied { cleanup, checks: Vec::new(), at }, &events).await;
+        self.finish(
+            ticket,
+            &outcome,
+            Tidied { cleanup, findings: Findings::default(), at },
+            &events,
+        )
+        .await;
         end_of(&outcome, 0, at)
     }
 
@@ -212,7 +240,10 @@ impl Executor {
         let mut tidying =
             Tidying::begin(Arc::clone(&self.clock), self.config.scheduler.cleanup_timeout);
         tidying.model_stream(holdings.stream).await;
-        tidying.processes(&holdings.household, stop_grace(&ticket.spec, outcome)).await;
+        let grace = stop_grace(&ticket.spec, outcome);
+        for household in holdings.households_before.iter().chain([&holdings.household]) {
+            tidying.processes(household, grace).await;
+        }
         let why = match outcome.failure() {
             Some(failure) => format!("not finished: {}", failure.message),
             None => "not finished".to_owned(),
@@ -221,24 +252,33 @@ impl Executor {
         let denied_calls = holdings.turn.as_ref().map_or(0, |turn| turn.tally().denied_calls);
         // The tools hold the workspace open.
         drop(holdings.turn.take());
-        let mut checks = Vec::new();
+        let mut findings = holdings.findings.take();
         if let (Outcome::Succeeded { reply }, Some(site)) = (outcome, &holdings.site(ticket)) {
-            let look = self.check(ticket, reply, denied_calls, site, &holdings.masker);
-            checks = tidying.meanwhile(look).await;
+            let look = async {
+                let mut found = match findings.take() {
+                    Some(found) => found,
+                    None => self.check(ticket, reply, denied_calls, site, &holdings.masker).await,
+                };
+                self.keep(ticket, site, &mut found).await;
+                found
+            };
+            findings = Some(tidying.meanwhile(look).await);
         }
         tidying.session_lock(holdings.session_lock.take()).await;
         tidying.workspace(holdings.made_workspace.as_deref()).await;
         tidying.lane(holdings.permits.take()).await;
-        Tidied { cleanup: tidying.end(), checks, at: to_millis(self.clock.wall()) }
+        let findings = findings.unwrap_or_default();
+        Tidied { cleanup: tidying.end(), findings, at: to_millis(self.clock.wall()) }
     }
 
     /// The last facts. The ledger may take them later than they were.
     async fn finish(&self, ticket: &Ticket, outcome: &Outcome, tidied: Tidied, events: &RunEvents) {
-        let Tidied { cleanup, checks, at } = tidied;
-        let failed = verdict(&checks);
+        let Tidied { cleanup, findings, at } = tidied;
+        let failed = verdict(&findings.checks);
         let state = outcome.state();
         let tidied = cleanup.outcome();
-        if let Err(error) = self.store.finish_run(&ticket.run_id, cleanup, checks, failed, at).await
+        if let Err(error) =
+            self.store.finish_run(&ticket.run_id, cleanup, findings, failed, at).await
         {
             tracing::error!(%error, "could not store the end of the run");
         }
@@ -286,9 +326,7 @@ impl Executor {
 fn work_of(ticket: &Ticket, outcome: &Outcome, holdings: &Holdings) -> Work {
     let tally = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default();
     let Tally { tool_calls, tool_errors, denied_calls, .. } = tally;
-    let JobSpec { checks, reply_schema, .. } = &*ticket.spec;
-    let is_checked = !checks.is_empty() || reply_schema.is_some();
-    let unchecked = is_checked && outcome.failure().is_none();
+    let unchecked = ticket.spec.is_checked() && outcome.failure().is_none();
     Work {
         outcome: outcome.clone(),
         tool_calls,

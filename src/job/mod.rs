@@ -52,7 +52,7 @@ pub use parse::{
 pub use problem::{Problem, Severity, sort_problems};
 pub use prompt::{AskedFor, Mention, PROMPT_VARIABLES};
 pub(crate) use read_agent::TOOLS;
-pub use read_checks::{Check, CheckSpec, ReplySchema};
+pub use read_checks::{ArtifactPattern, Check, CheckSpec, ReplySchema};
 pub use read_deliver::{
     BestEffort, DeliverSpec, DeliverWhen, OUTGOING_VARIABLES, SILENT_TOKEN, template_problem,
 };
@@ -63,8 +63,8 @@ pub(crate) use read_secret::secret_text;
 pub use scaffold::scaffold;
 pub use secret::{Environment, SecretError, SecretSource};
 pub use spec::{
-    AfterInterruption, AfterSpec, AgentSpec, Catchup, CommandSpec, Does, EnvSpec, GateOutput,
-    GateSpec, JobSpec, Limits, ModelRef, Overlap, Prompt, RetrySpec, RunIf, RunTimeout,
+    AfterInterruption, AfterSpec, AgentSpec, Catchup, CommandSpec, Does, EnvSpec, Escalate,
+    GateOutput, GateSpec, JobSpec, Limits, ModelRef, Overlap, Prompt, RetrySpec, RunIf, RunTimeout,
     ScheduleSpec, When, Workdir,
 };
 

@@ -266,6 +266,7 @@ fn job_spec(
         reply_schema: read.reply_schema,
         silent_token: read_deliver::silent_token(merged),
         delivers: read.delivers,
+        artifacts: read.artifacts,
         definition_hash: effective::hash(id, &effective),
         effective,
     }
@@ -284,6 +285,7 @@ pub(super) struct Read {
     pub(super) checks: Vec<read_checks::CheckSpec>,
     pub(super) reply_schema: Option<read_checks::ReplySchema>,
     pub(super) delivers: Vec<read_deliver::DeliverSpec>,
+    pub(super) artifacts: Vec<read_checks::ArtifactPattern>,
 }
 
 /// What is being read: a whole job, or defaults in which anything may be missing.
@@ -321,6 +323,7 @@ impl Reader<'_> {
         let checks = read_checks::checks(self);
         let reply_schema = read_checks::reply_schema(self);
         let delivers = read_deliver::delivers(self);
+        let artifacts = read_checks::artifacts(self);
         let (does, workdir) = (does?, workdir?);
         Some(Read {
             schedule,
@@ -334,6 +337,7 @@ impl Reader<'_> {
             checks,
             reply_schema,
             delivers,
+            artifacts,
         })
     }
 

@@ -8,7 +8,7 @@ use super::keys::did_you_mean;
 use super::parse::{Part, Reader};
 use super::prompt;
 use super::source::Source;
-use super::spec::{AgentSpec, Limits, ModelRef, Prompt, RunTimeout};
+use super::spec::{AgentSpec, Escalate, Limits, ModelRef, Prompt, RunTimeout};
 use super::tree::Item;
 
 /// The tools that a job may name.
@@ -30,7 +30,9 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
     let tools = tools(reader);
     let exec_allow = exec_allow(reader, &tools);
     let vars = reader.node.text_map("agent.vars");
-    Some(AgentSpec { prompt: prompt?, vars, model: model?, fallbacks, tools, exec_allow })
+    let escalate = escalate(reader, &fallbacks);
+    let (prompt, model) = (prompt?, model?);
+    Some(AgentSpec { prompt, vars, model, fallbacks, tools, exec_allow, escalate })
 }
 
 fn prompt(reader: &mut Reader<'_>) -> Option<Prompt> {
@@ -254,6 +256,17 @@ fn tools(reader: &mut Reader<'_>) -> Vec<String> {
         }
     }
     tools
+}
+
+fn escalate(reader: &mut Reader<'_>, fallbacks: &[ModelRef]) -> Escalate {
+    let key = "agent.escalate_on";
+    if reader.node.text(key).is_none() {
+        return Escalate::Never;
+    }
+    if fallbacks.is_empty() && reader.part == Part::Job {
+        reader.warn(key, "there are no `fallbacks`, so there is no model to go on with");
+    }
+    Escalate::OnCheckFailed
 }
 
 fn exec_allow(reader: &mut Reader<'_>, tools: &[String]) -> Vec<String> {

@@ -1,10 +1,11 @@
 //! `[[check]]` and `[output]`: what the host looks at before it calls a run a success.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use boon::{Compiler, SchemaIndex, Schemas, UrlLoader};
+use globset::{GlobBuilder, GlobMatcher};
 use regex::Regex;
 use serde_json::Value;
 
@@ -46,6 +47,36 @@ pub enum Check {
     Schema(ReplySchema),
     /// No tool call was refused.
     NoneDenied,
+}
+
+/// Files by their names, relative to the working directory.
+#[derive(Debug, Clone)]
+pub struct ArtifactPattern {
+    text: String,
+    matcher: GlobMatcher,
+}
+
+impl ArtifactPattern {
+    fn parse(text: &str) -> Result<Self, String> {
+        let leaves = Path::new(text).components().any(|it| !matches!(it, Component::Normal(_)));
+        if text.is_empty() || leaves {
+            return Err("a file to keep is named below the working directory".to_owned());
+        }
+        let glob = GlobBuilder::new(text).literal_separator(true).build();
+        let glob = glob.map_err(|error| format!("no pattern of files: {}", error.kind()))?;
+        Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
+    }
+
+    /// Whether it names the file at `path`.
+    pub fn matches(&self, path: &Path) -> bool {
+        self.matcher.is_match(path)
+    }
+}
+
+impl fmt::Display for ArtifactPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// A JSON Schema that a reply must meet.
@@ -105,6 +136,19 @@ pub(super) fn checks(reader: &mut Reader<'_>) -> Vec<CheckSpec> {
         return Vec::new();
     };
     list.iter().filter_map(|node| check(reader, node)).collect()
+}
+
+/// `output.artifacts`.
+pub(super) fn artifacts(reader: &mut Reader<'_>) -> Vec<ArtifactPattern> {
+    let key = "output.artifacts";
+    let mut patterns = Vec::new();
+    for (text, node) in reader.node.texts(key).unwrap_or_default() {
+        match ArtifactPattern::parse(text) {
+            Ok(pattern) => patterns.push(pattern),
+            Err(message) => reader.problems.push(node.error(key, message)),
+        }
+    }
+    patterns
 }
 
 /// `output.schema`.

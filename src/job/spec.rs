@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::id::JobId;
 use super::money::Usd;
-use super::read_checks::{CheckSpec, ReplySchema};
+use super::read_checks::{ArtifactPattern, CheckSpec, ReplySchema};
 use super::read_deliver::{DeliverSpec, DeliverWhen};
 use super::secret::SecretSource;
 use crate::schedule::{Schedule, Zone};
@@ -54,6 +54,8 @@ pub struct JobSpec {
     pub silent_token: String,
     /// Where its runs' results are sent.
     pub delivers: Vec<DeliverSpec>,
+    /// Files that it has to make, and that are kept.
+    pub artifacts: Vec<ArtifactPattern>,
     /// The definition with its defaults applied, secrets by name: what `show --effective` prints
     /// and `v1_definitions` keeps.
     pub effective: serde_json::Value,
@@ -244,6 +246,24 @@ pub struct AgentSpec {
     pub tools: Vec<String>,
     /// Patterns of commands that `exec` may run; empty: `exec` is denied.
     pub exec_allow: Vec<String>,
+    /// Whether the next model goes on where the host finds a success to be none.
+    pub escalate: Escalate,
+}
+
+/// What becomes of a reply that does not pass the host's checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Escalate {
+    /// The run has failed.
+    Never,
+    /// The next of the fallbacks goes on, if there is one.
+    OnCheckFailed,
+}
+
+impl JobSpec {
+    /// Whether a run that says it has succeeded is looked at before it has.
+    pub fn is_checked(&self) -> bool {
+        !self.checks.is_empty() || self.reply_schema.is_some() || !self.artifacts.is_empty()
+    }
 }
 
 /// Where the prompt's text is.

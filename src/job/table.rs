@@ -142,7 +142,13 @@ static AGENT: &[Key] = &[
         "How it is confined.",
     ),
     key("light_context", Bool, "false", Now, "Leaves the workspace's bootstrap files out."),
-    key("escalate_on", Text, "", Later, "The failure after which a stronger model tries."),
+    key(
+        "escalate_on",
+        Words(&["check_failed"]),
+        "",
+        Now,
+        "The failure after which the next model goes on.",
+    ),
 ];
 
 pub(crate) static THINKING: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh"];
@@ -210,7 +216,7 @@ static AFTER: &[Key] = &[
 static OUTPUT: &[Key] = &[
     key("schema", Text, "", Now, "A JSON Schema that the reply must meet."),
     key("silent_token", Text, "", Now, "The reply that means silence; absent: NO_REPLY."),
-    key("artifacts", Texts, "", Later, "Files to keep."),
+    key("artifacts", Texts, "", Now, "Files that a run must make, and that are kept."),
 ];
 
 static CHECK: &[Key] = &[

@@ -11,7 +11,7 @@ mod ids;
 mod outcome;
 mod state;
 
-pub use check::CheckResult;
+pub use check::{Artifact, CheckResult, Findings};
 pub use cleanup::{Cleanup, CleanupOutcome, CleanupStep, StepOutcome};
 pub use event::{Phase as EventPhase, RunEvent, Stream};
 pub use failure::{ErrorKind, Failure, Limit, Phase};

@@ -15,13 +15,14 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0005.sql"),
     include_str!("migrations/0006.sql"),
     include_str!("migrations/0007.sql"),
+    include_str!("migrations/0008.sql"),
 ];
 
 /// Marks the file as ours: `PUNC`.
 const APPLICATION_ID: i64 = 0x5055_4e43;
 
 /// The schema this version writes.
-pub(super) const SCHEMA: i64 = 7;
+pub(super) const SCHEMA: i64 = 8;
 const _: () = assert!(MIGRATIONS.len() as u64 == SCHEMA.unsigned_abs());
 
 /// Applies what is missing; all of it or, on any error, nothing.

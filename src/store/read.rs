@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::error::StoreError;
 use super::record::{
-    AttemptRecord, CheckRecord, CleanupRecord, DeliveryRecord, RunRecord, StepRecord, ToolsRecord,
-    UsageRecord,
+    ArtifactRecord, AttemptRecord, CheckRecord, CleanupRecord, DeliveryRecord, RunRecord,
+    StepRecord, ToolsRecord, UsageRecord,
 };
 use super::{first, instant, migrate};
 use crate::run::{Failure, State};
@@ -186,6 +186,7 @@ impl Reader {
         run.attempts = self.attempts(run_id)?;
         run.checks = self.checks(run_id)?;
         run.deliveries = self.deliveries(run_id)?;
+        run.artifacts = self.artifacts(run_id)?;
         if let Some(cleanup) = &mut run.cleanup {
             cleanup.steps = self.cleanup_steps(run_id)?;
         }
@@ -241,6 +242,14 @@ impl Reader {
                 })
             })?
             .collect::<Result<_, _>>()?)
+    }
+
+    fn artifacts(&self, run_id: &str) -> Result<Vec<ArtifactRecord>, StoreError> {
+        let mut statement = self
+            .0
+            .prepare_cached("SELECT path, bytes FROM artifacts WHERE run_id = ?1 ORDER BY path")?;
+        let artifact = |row: &Row<'_>| Ok(ArtifactRecord { path: row.get(0)?, bytes: row.get(1)? });
+        Ok(statement.query_map([run_id], artifact)?.collect::<Result<_, _>>()?)
     }
 
     fn cleanup_steps(&self, run_id: &str) -> Result<Vec<StepRecord>, StoreError> {
@@ -360,6 +369,7 @@ fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         },
         cleanup: cleanup_from(row)?,
         checks: Vec::new(),
+        artifacts: Vec::new(),
         deliveries: Vec::new(),
         exit_code: row.get("exit_code")?,
         definition_hash: row.get("definition_hash")?,

@@ -57,10 +57,21 @@ pub struct RunRecord {
     pub checks: Vec<CheckRecord>,
     /// What is sent of it.
     pub deliveries: Vec<DeliveryRecord>,
+    /// The files that are kept of it.
+    pub artifacts: Vec<ArtifactRecord>,
     /// Exit code of a command job.
     pub exit_code: Option<i32>,
     /// The definition it ran under.
     pub definition_hash: String,
+}
+
+/// A file that is kept of a run, in its folder below `artifacts/`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactRecord {
+    /// Relative to the run's working directory.
+    pub path: String,
+    /// Its size.
+    pub bytes: i64,
 }
 
 /// A piece of what is shown.

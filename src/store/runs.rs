@@ -13,7 +13,8 @@ use super::{Store, instant};
 use crate::plan::Then;
 use crate::provider::Usage;
 use crate::run::{
-    CheckResult, Cleanup, ErrorKind, Failure, Limit, Outcome, Phase, RunId, State, Work,
+    Artifact, CheckResult, Cleanup, ErrorKind, Failure, Findings, Limit, Outcome, Phase, RunId,
+    State, Work,
 };
 
 /// A model attempt that begins.
@@ -187,13 +188,14 @@ impl Store {
         &self,
         run_id: &RunId,
         cleanup: Cleanup,
-        checks: Vec<CheckResult>,
+        findings: Findings,
         failed: Option<Failure>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let run_id = run_id.clone();
         let write = move |db: &Connection| {
-            insert_checks(db, &run_id, &checks)?;
+            insert_checks(db, &run_id, &findings.checks)?;
+            insert_artifacts(db, &run_id, &findings.artifacts)?;
             set_checked(db, &run_id, failed.as_ref())?;
             finish(db, &run_id, &cleanup, now)
         };
@@ -276,6 +278,23 @@ fn insert_checks(db: &Connection, run_id: &RunId, checks: &[CheckResult]) -> rus
     )?;
     for (CheckResult { name, passed, detail }, n) in checks.iter().zip(1..) {
         insert.execute(params![run_id.as_str(), n, name, passed, detail])?;
+    }
+    Ok(())
+}
+
+fn insert_artifacts(
+    db: &Connection,
+    run_id: &RunId,
+    artifacts: &[Artifact],
+) -> rusqlite::Result<()> {
+    if artifacts.is_empty() {
+        return Ok(());
+    }
+    let mut insert =
+        db.prepare_cached("INSERT INTO artifacts (run_id, path, bytes) VALUES (?1, ?2, ?3)")?;
+    for Artifact { path, bytes } in artifacts {
+        let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);
+        insert.execute(params![run_id.as_str(), path.to_string_lossy(), bytes])?;
     }
     Ok(())
 }

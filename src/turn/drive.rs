@@ -9,6 +9,7 @@ use super::observe::{Observer, TurnEvent};
 use crate::clock::Clock;
 use crate::config::Price;
 use crate::job::{Masker, Usd};
+use crate::process::Household;
 use crate::provider::{
     AssistantTurn, Completion, Fault, FaultClass, Finish, Message, Provider, Request, StreamEvent,
     ToolCall, Usage,
@@ -166,6 +167,15 @@ impl Turn {
                 Finish::ContentFilter => return Err(TurnEnd::ContentFilter),
             }
         }
+    }
+
+    /// Goes on after a reply with more to say to the model, and with tools whose processes belong to
+    /// `household`.
+    pub async fn is_told(&mut self, text: String, household: Household) {
+        let message = Message::User { text };
+        self.transcript.append(&message).await;
+        self.messages.push(message);
+        self.context.household = household;
     }
 
     /// Completes the transcript: a call without a result gets one that says `why`. Returns how

@@ -3,11 +3,13 @@
 //! Knows no job and no store. A [`Turn`] keeps its conversation outside the future that drives it,
 //! so the future can be dropped at any await: what was said stays, and another model may go on.
 
+mod announce;
 mod budget;
 mod drive;
 mod observe;
 mod prompt;
 
+pub(crate) use announce::only_announces;
 pub use budget::{AttemptBill, Bounds, OverLimit};
 pub(crate) use drive::cut;
 pub use drive::{Model, Tally, Turn, TurnEnd};
