@@ -154,7 +154,7 @@ command = ["no-such-program"]
     house.assert_nothing_is_left();
     assert_eq!(house.value("SELECT count(*) FROM v1_runs"), 1);
     let details = house.rows("SELECT detail FROM v1_checks WHERE passed = 0 ORDER BY n");
-    assert_eq!(details[0], json!(["only reading is allowed here"]));
+    assert_eq!(details[0], json!(["only reading is allowed here, not writing to runs"]));
     assert!(details[1][0].as_str().unwrap().contains("no such command"), "{details:?}");
 }
 

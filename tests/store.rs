@@ -234,7 +234,7 @@ async fn the_whole_life_of_a_run_reads_back_as_the_contract_prints_it() {
                     {"step": "processes", "outcome": "forced", "duration_ms": 4, "detail": "ended 2 processes"},
                 ],
             },
-            "checks": [], "deliveries": [], "exit_code": null, "definition_hash": "hash",
+            "checks": [], "deliveries": [], "artifacts": [], "exit_code": null, "definition_hash": "hash",
         })
     );
 }

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::clock::{Clock, Deadline, to_millis};
 use crate::config::{Config, Target, TargetKind};
 use crate::job::Masker;
 use crate::process::SupervisorPath;
-use crate::store::{Claim, DeliveryEnd, Outgoing, Store};
+use crate::store::{Claim, DeliveryEnd, Outgoing, RunRecord, Store};
 
 /// Sends at once, in all.
 const IN_ALL_MAX: usize = 16;
@@ -298,17 +299,22 @@ impl Try {
         match tokio::task::spawn_blocking(read).await {
             Ok(Ok((Some(run), next_due))) => Ok(Letter {
                 delivery_id: outgoing.delivery_id.clone(),
+                attachments: if outgoing.attach { self.kept(&run) } else { Vec::new() },
                 run,
                 subject: outgoing.subject.clone(),
                 next_due,
                 parts_sent: outgoing.parts_sent,
-                // The seam for what `[output] artifacts` keeps.
-                attachments: Vec::new(),
             }),
             Ok(Ok((None, _))) => Err(Sent::Refused("its run is not in the history".into())),
             Ok(Err(error)) => Err(Sent::not_yet(error.to_string())),
             Err(error) => Err(Sent::not_yet(error.to_string())),
         }
+    }
+
+    /// The files that are kept of a run.
+    fn kept(&self, run: &RunRecord) -> Vec<PathBuf> {
+        let folder = self.outlet.config.state_dir.join("artifacts").join(&run.run_id);
+        run.artifacts.iter().map(|artifact| folder.join(&artifact.path)).collect()
     }
 
     async fn to_target(&self, letter: &Letter, target: &Target) -> Sent {
