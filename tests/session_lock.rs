@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use punctual::clock::{Clock, SystemClock};
 use punctual::config::{Config, Sources, load, load_jobs};
-use punctual::executor::{Bus, Executor, Lanes, Models, Ticket, Watchdog};
+use punctual::executor::{Bus, Executor, Lanes, Models, Purse, Ticket, Watchdog};
 use punctual::job::{Environment, JobId, JobSpec};
 use punctual::plan::{Record, RunEnd};
 use punctual::process::{ProcessId, RUN_MARKER, SupervisorPath, boot_id};
@@ -199,6 +199,7 @@ impl House {
             store,
             lanes: Lanes::new(None, &config.lanes),
             bus: Bus::new(clock()),
+            purse: Purse::default(),
             supervisor: SupervisorPath::current_exe(),
             config: Arc::new(config),
             deck: None,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use punctual::job::JobId;
+use punctual::job::{JobId, Usd};
 use punctual::plan::{
     Account, Chain, Claim, Pause, PauseCause, PauseChange, PlannedSlot, Reason, Record, RunEnd,
     Settled, SlotDecision, SlotStart, Then, Turned, WaitingSlot, Waits,
@@ -291,6 +291,7 @@ async fn what_a_dead_process_left_open_is_closed_once() {
         state: State::Interrupted,
         kind: Some(ErrorKind::Interrupted),
         tool_calls: 0,
+        usd: Usd::ZERO,
         at: later,
     };
     assert_eq!(recovered.ended, [(job(), Ended { chain, end })]);

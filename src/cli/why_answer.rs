@@ -9,6 +9,7 @@ use super::output::Failed;
 use super::reasons::{of_reason, sentence};
 use super::times::{before, note_at, serialize_instant, standing_at, zone_of};
 use crate::config::{Config, JobSet};
+use crate::executor::caps_of;
 use crate::job::ScheduleSpec;
 use crate::plan::{
     self, Availability, Follow, JobView, Living, Memory, Reason, Rules, SlotDecision, follow,
@@ -95,6 +96,8 @@ pub(super) struct Subject<'a> {
     /// `None`: its file is gone.
     rules: Option<Rules>,
     zone: Zone,
+    /// When the day is over of which a cap is used up, if one is.
+    used_up_until: Option<Timestamp>,
     now: Timestamp,
 }
 
@@ -134,7 +137,14 @@ impl<'a> Subject<'a> {
         };
         let written = spec.map_or(stored.as_ref(), |spec| spec.schedule.as_ref());
         let zone = zone_of(written, config).clone();
-        Ok(Self { name, reader, memory, standing, rules, zone, now })
+        let used_up_until = match (reader, spec) {
+            (Some(reader), Some(spec)) => {
+                let spent = reader.spent(now)?;
+                spent.used_up(&spec.id, &caps_of(spec, config), now).map(|it| it.until)
+            }
+            _ => None,
+        };
+        Ok(Self { name, reader, memory, standing, rules, zone, used_up_until, now })
     }
 
     /// The zone of its schedule.
@@ -303,9 +313,8 @@ impl<'a> Subject<'a> {
             return self.by_hand(Some(at));
         };
         let (living, unseen_because) = (Living::default(), Reason::Down);
-        let reaches_models = true;
-        let view =
-            JobView { schedule, rules, memory: &memory, living, unseen_because, reaches_models };
+        let obstacle = self.used_up_until.filter(|until| look < *until).map(|_| Reason::Budget);
+        let view = JobView { schedule, rules, memory: &memory, living, unseen_because, obstacle };
         let rows = plan::decide(view, look).slots;
         let row = rows.into_iter().find(|row| row.due_at <= at && at <= row.due_until);
         let when = match verdict {

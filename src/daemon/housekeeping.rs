@@ -20,7 +20,7 @@ use crate::clock::{Clock, to_millis};
 use crate::config::{Config, Retention};
 use crate::store::Store;
 
-/// At every fifth minute old audit rows go, and the write-ahead log is folded back; at some of them
+/// At every fifth minute old audit rows and costs go, and the write-ahead log is folded back; at some of them
 /// the history is pruned.
 const CHECKPOINT: &str = "0 */5 * * * *";
 
@@ -96,10 +96,14 @@ async fn keep(house: Arc<House>, ledger: Arc<Ledger>) {
 
 impl House {
     async fn tidy(&self) {
-        match self.store.prune_audit(to_millis(self.clock.wall())).await {
+        let now = to_millis(self.clock.wall());
+        match self.store.prune_audit(now).await {
             Ok(0) => {}
             Ok(rows) => tracing::debug!(rows, "pruned the audit ledger"),
             Err(error) => tracing::warn!(%error, "could not prune the audit ledger"),
+        }
+        if let Err(error) = self.store.prune_costs(now).await {
+            tracing::warn!(%error, "could not prune the costs");
         }
         let pruned_at = *self.pruned_at.lock().expect("no holder of this lock can panic");
         if pruned_at.is_none_or(|at| self.clock.monotonic() >= at + PRUNE_EVERY) {

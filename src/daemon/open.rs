@@ -11,14 +11,14 @@ use super::dispatcher::{Dispatcher, Scheduling, all_words, job_rows};
 use super::lock::{Kind, LockError, StateLock};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet, load_jobs};
-use crate::executor::{Bus, Executor, Lanes, Models};
+use crate::executor::{Bus, Executor, Lanes, Models, Purse};
 use crate::job::{AfterSpec, JobId, JobSpec, Problem};
 use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, Rules, SlotEnd};
 use crate::process::{ProcessId, SupervisorPath, boot_id, end_orphans, living_runs};
 use crate::run::{RunEvent, RunId};
 use crate::schedule::Schedule;
 use crate::session::sweep_locks;
-use crate::store::{JobMemory, Owner, Queued, Recovered, Store, StoreError};
+use crate::store::{Days, JobMemory, Owner, Queued, Recovered, Store, StoreError};
 
 /// A daemon that holds its state folder and has not begun to serve.
 #[derive(Debug)]
@@ -74,7 +74,8 @@ impl Daemon {
         }
         make_folders(&config.state_dir)?;
         let lock = StateLock::acquire(&config.state_dir, kind)?;
-        let store = Store::open(&config.state_dir, owner()?)?;
+        let days = Days::new(&config.zones, &config.timezone);
+        let store = Store::open(&config.state_dir, owner()?)?.counting_in(days);
         let now = to_millis(clock.wall());
         let queued = match kind {
             Kind::Serve => Queued::TakenOver,
@@ -103,9 +104,11 @@ impl Daemon {
         }
 
         let problems = jobs.problems();
-        let TakenIn { planner, specs, invalid, was_due } =
+        let TakenIn { mut planner, specs, invalid, was_due } =
             take_in(&store, &config, jobs, now).await?;
         recovered.upstream = unheard(&store, &planner)?;
+        let spent = store.reader()?.spent(now)?;
+        planner.knows_spent(spent.clone());
         let scheduling = match kind {
             Kind::Serve => Scheduling::On,
             Kind::Run => Scheduling::Off,
@@ -118,6 +121,7 @@ impl Daemon {
             models: Models::new(&config),
             lanes: Lanes::new(config.scheduler.max_concurrent_runs, &config.lanes),
             bus: Bus::new(Arc::clone(&clock)),
+            purse: Purse::new(spent),
             config: Arc::new(config),
             clock,
             store,
@@ -317,7 +321,7 @@ async fn close_books(
             memory: &memory.memory,
             living: Living::default(),
             unseen_because: Reason::Down,
-            reaches_models: true,
+            obstacle: None,
         };
         let rows = plan::decide(view, now).slots;
         if !rows.is_empty() {

@@ -67,6 +67,7 @@ impl Executor {
             max_turns: spec.limits.max_turns,
             max_tokens: spec.limits.max_tokens,
             max_usd: spec.limits.max_usd,
+            purse: self.purse.open(&ticket.run_id, spec, &self.config, &self.clock),
         };
         let turn = Turn::begin(
             system_prompt(spec.id.as_str(), has_tools),

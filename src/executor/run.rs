@@ -19,6 +19,7 @@ use super::events::{Bus, RunEvents};
 use super::holdings::Holdings;
 use super::lanes::{Lanes, Rank};
 use super::models::Models;
+use super::purse::Purse;
 use super::stop::{Stop, ended, internal};
 use super::watchdog::Watchdog;
 use crate::cassette::{Deck, Plays};
@@ -31,7 +32,7 @@ use crate::run::{
     CheckResult, Cleanup, ErrorKind, EventPhase, Failure, Findings, Outcome, Phase, RunId,
     SessionId, Stream, Trigger, Work,
 };
-use crate::store::{AttemptEnd, Store};
+use crate::store::{AttemptEnd, Days, Store};
 use crate::turn::{Tally, Turn, Variables};
 
 /// The most that a process gets from TERM to KILL when the daemon stops; the daemon waits longer
@@ -83,6 +84,8 @@ pub struct Executor {
     pub lanes: Lanes,
     /// Where runs tell.
     pub bus: Bus,
+    /// What the runs of this process spend.
+    pub purse: Purse,
     /// The program that supervises processes.
     pub supervisor: SupervisorPath,
     /// What stands between the run and the world, if it is recorded or replayed.
@@ -115,7 +118,7 @@ impl Executor {
             Ok(Err(stop)) => ended(&stop, watchdog, &mut holdings),
             Err(panic) => Outcome::ended(internal(&panic), None),
         };
-        let tool_calls = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default().tool_calls;
+        let tally = holdings.turn.as_ref().map(Turn::tally).unwrap_or_default();
         watchdog.ends();
         let work = work_of(ticket, &outcome, &holdings);
         let last_attempt = self.attempt_end(&outcome, &mut holdings);
@@ -134,7 +137,7 @@ impl Executor {
         let outcome = judged(outcome, &tidied.findings.checks);
         let at = tidied.at;
         self.finish(ticket, &outcome, tidied, &events).await;
-        end_of(&outcome, tool_calls, at)
+        end_of(&outcome, &tally, at)
     }
 
     /// The work itself: lanes, start, preparation, conversation.
@@ -221,7 +224,7 @@ impl Executor {
             &events,
         )
         .await;
-        end_of(&outcome, 0, at)
+        end_of(&outcome, &Tally::default(), at)
     }
 
     async fn record_work(&self, ticket: &Ticket, work: Work, last_attempt: Option<AttemptEnd>) {
@@ -313,7 +316,8 @@ impl Executor {
         Self {
             clock: Arc::clone(&self.clock),
             models: Models::new(&config),
-            store: self.store.clone(),
+            store: self.store.counting_in(Days::new(&config.zones, &config.timezone)),
+            purse: self.purse.clone(),
             lanes: self.lanes.clone(),
             bus: self.bus.clone(),
             supervisor: self.supervisor.clone(),
@@ -346,9 +350,10 @@ fn judged(outcome: Outcome, checks: &[CheckResult]) -> Outcome {
     }
 }
 
-fn end_of(outcome: &Outcome, tool_calls: u32, at: Timestamp) -> RunEnd {
+fn end_of(outcome: &Outcome, tally: &Tally, at: Timestamp) -> RunEnd {
+    let Tally { tool_calls, usd, .. } = *tally;
     let kind = outcome.failure().map(|failure| failure.kind);
-    RunEnd { state: outcome.state(), kind, tool_calls, at }
+    RunEnd { state: outcome.state(), kind, tool_calls, usd, at }
 }
 
 /// From TERM to KILL. A daemon that stops leaves soon after its own grace: better all processes

@@ -38,8 +38,8 @@ pub struct JobView<'a> {
     pub living: Living,
     /// Why moments that nobody saw in time were not seen.
     pub unseen_because: Reason,
-    /// Whether its models can be reached, as far as that is asked beforehand.
-    pub reaches_models: bool,
+    /// What holds whatever would start: a cap that is used up, models that cannot be reached.
+    pub obstacle: Option<Reason>,
 }
 
 /// What of a job lives.
@@ -71,7 +71,7 @@ pub struct PlannedSlot {
     /// Why.
     pub reason: Option<Reason>,
     /// What starts the run, now for [`SlotDecision::Started`] or later for what waits:
-    /// [`SlotDecision::Buffered`] for the job, [`SlotDecision::Held`] for a model.
+    /// [`SlotDecision::Buffered`] for the job, [`SlotDecision::Held`] for a model or a cap.
     pub start: Option<SlotStart>,
 }
 
@@ -368,7 +368,7 @@ impl Day<'_> {
 
     /// A slot that may start, unless the job's failures or what lives of it stand in its way.
     fn admit(&mut self, due_at: Timestamp, start: SlotStart) {
-        if !self.job.reaches_models {
+        if self.job.obstacle.is_some() {
             self.give_up_held();
         }
         let from = self.job.memory.account.backoff_until;
@@ -377,10 +377,9 @@ impl Day<'_> {
             return self.single(due_at, SlotDecision::Skipped, Some(Reason::Backoff), None);
         }
         if !self.is_busy() || self.job.rules.overlap == Overlap::AllowAll {
-            if !self.job.reaches_models {
+            if let Some(why) = self.job.obstacle {
                 self.living.waiting += 1;
-                let why = Some(Reason::ModelUnreachable);
-                return self.single(due_at, SlotDecision::Held, why, Some(start));
+                return self.single(due_at, SlotDecision::Held, Some(why), Some(start));
             }
             self.living.running += 1;
             return self.single(due_at, SlotDecision::Started, None, Some(start));
@@ -401,7 +400,7 @@ impl Day<'_> {
         }
     }
 
-    /// What waits for a model waits until the next slot at the most.
+    /// What is held waits until the next slot at the most.
     fn give_up_held(&mut self) {
         for row in &mut self.rows {
             if row.decision == SlotDecision::Held && row.start.take().is_some() {

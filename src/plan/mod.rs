@@ -14,6 +14,7 @@ mod reach;
 mod retry;
 mod rules;
 mod simulate;
+mod spend;
 mod track;
 
 pub use act::{Act, Claim, LiveId, PauseChange, Record, Settled, Start, Then, Turned};
@@ -27,6 +28,7 @@ pub use reach::{ANSWERED_WITHIN, Server};
 pub use retry::{Chain, Follow, RunEnd, follow};
 pub use rules::{Account, Availability, Memory, Pause, PauseCause, Rules};
 pub use simulate::{Behaviour, GLOBAL, Simulated, SimulatedLanes, Simulation, What, simulate};
+pub use spend::{Cap, Caps, Spent, Standing, UsedUp, day_after, day_in};
 pub use track::{ByHand, WaitingSlot, Waits};
 
 words!(

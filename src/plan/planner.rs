@@ -13,6 +13,7 @@ use super::join::{Joins, STARTS_WITHIN, SlotEnd, So};
 use super::reach::Server;
 use super::retry::{Chain, RunEnd};
 use super::rules::{Availability, Memory, Pause, PauseCause, Rules};
+use super::spend::{Caps, Spent, UsedUp};
 use super::track::{ByHand, Common, Track, WaitingSlot, Waits};
 use super::{Reason, SlotDecision};
 use crate::clock::Now;
@@ -103,6 +104,24 @@ impl Planner {
             track.use_servers(servers);
             Vec::new()
         }));
+    }
+
+    /// What the days of the job may cost from now on.
+    pub fn use_caps(&mut self, id: &JobId, caps: Caps, now: Timestamp) {
+        drop(self.with(id, now, |track, _| {
+            track.use_caps(caps);
+            Vec::new()
+        }));
+    }
+
+    /// What has been spent so far, as the ledger has it.
+    pub fn knows_spent(&mut self, spent: Spent) {
+        self.common.spent = spent;
+    }
+
+    /// The cap that keeps the job from starting, if one does.
+    pub fn used_up(&self, id: &JobId, now: Timestamp) -> Option<UsedUp> {
+        self.common.spent.used_up(id, &self.jobs.get(id)?.caps, now)
     }
 
     /// The answer of a server that was asked by [`Act::Probe`].
@@ -326,7 +345,7 @@ impl Planner {
             let due_at = slot.due_at;
             let decision = match slot.waits {
                 Waits::ForRun => SlotDecision::Skipped,
-                Waits::ForModel => SlotDecision::Missed,
+                Waits::ForModel | Waits::ForBudget => SlotDecision::Missed,
             };
             let turned = vec![Turned { due_at, decision, reason: Some(Reason::Disabled) }];
             return vec![Record { turned, ..Record::new(id, None) }.into()];
@@ -475,6 +494,10 @@ mod tests;
 #[cfg(test)]
 #[path = "tests/anything.rs"]
 mod anything;
+
+#[cfg(test)]
+#[path = "tests/budgets.rs"]
+mod budgets;
 
 #[cfg(test)]
 #[path = "tests/models.rs"]

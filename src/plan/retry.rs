@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::due::catchup_window;
 use super::rules::{Account, Rules};
-use crate::job::{AfterInterruption, RetrySpec};
+use crate::job::{AfterInterruption, RetrySpec, Usd};
 use crate::run::{ErrorKind, State, Trigger};
 
 /// Waits after one, two, three … failed slots in a row; the last one repeats.
@@ -27,6 +27,8 @@ pub struct RunEnd {
     pub kind: Option<ErrorKind>,
     /// How many tools it called.
     pub tool_calls: u32,
+    /// What is known of its cost.
+    pub usd: Usd,
     /// When it ended.
     pub at: Timestamp,
 }
@@ -247,7 +249,7 @@ mod tests {
     }
 
     fn end(state: State, kind: ErrorKind, at_text: &str) -> RunEnd {
-        RunEnd { state, kind: Some(kind), tool_calls: 0, at: at(at_text) }
+        RunEnd { state, kind: Some(kind), tool_calls: 0, usd: Usd::ZERO, at: at(at_text) }
     }
 
     /// The seconds after nine at which attempts of a slot start, when each one ends at once with
@@ -256,7 +258,13 @@ mod tests {
         let (mut chain, mut now) = (Chain::new(Trigger::Schedule, at(NINE), 1), at(NINE));
         let mut starts = vec![0];
         loop {
-            let end = RunEnd { state: State::Failed, kind: Some(kind), tool_calls, at: now };
+            let end = RunEnd {
+                state: State::Failed,
+                kind: Some(kind),
+                tool_calls,
+                usd: Usd::ZERO,
+                at: now,
+            };
             match follow(rules, chain, &end) {
                 Follow::Again(next) if starts.len() < 100 => {
                     starts.push(next.duration_since(at(NINE)).as_secs());
@@ -326,7 +334,13 @@ mod tests {
     fn what_succeeded_or_was_cancelled_is_over() {
         let daily = rules("0 9 * * *");
         let chain = Chain::new(Trigger::Catchup, at(NINE), 1);
-        let done = RunEnd { state: State::Succeeded, kind: None, tool_calls: 1, at: at(NINE) };
+        let done = RunEnd {
+            state: State::Succeeded,
+            kind: None,
+            tool_calls: 1,
+            usd: Usd::ZERO,
+            at: at(NINE),
+        };
         assert_eq!(follow(&daily, chain, &done), Follow::Succeeded);
         let cancelled = end(State::Cancelled, ErrorKind::Cancelled, NINE);
         assert_eq!(follow(&daily, chain, &cancelled), Follow::Over);
@@ -351,8 +365,13 @@ mod tests {
     fn the_kinds_that_a_job_may_name_are_the_permanent_ones() {
         let retry = RetrySpec::default();
         let permanent = |kind: &&ErrorKind| {
-            let end =
-                RunEnd { state: State::Failed, kind: Some(**kind), tool_calls: 0, at: at(NINE) };
+            let end = RunEnd {
+                state: State::Failed,
+                kind: Some(**kind),
+                tool_calls: 0,
+                usd: Usd::ZERO,
+                at: at(NINE),
+            };
             is_permanent(&retry, &end)
         };
         let ours: Vec<_> = ErrorKind::ALL.iter().filter(permanent).map(|it| it.as_str()).collect();

@@ -11,7 +11,7 @@ use super::planner::Planner;
 use super::retry::{Chain, RunEnd};
 use super::{Reason, SlotDecision};
 use crate::clock::Now;
-use crate::job::JobId;
+use crate::job::{JobId, Usd};
 use crate::run::{ErrorKind, State, Trigger};
 
 /// The name of the lane that every run waits in, if there is one.
@@ -35,12 +35,14 @@ pub struct Behaviour {
     pub state: State,
     /// Why, if it does not succeed.
     pub kind: Option<ErrorKind>,
+    /// What it costs.
+    pub usd: Usd,
 }
 
 impl Behaviour {
     /// It succeeds after so long.
     pub const fn succeeds_after(takes: Duration) -> Self {
-        Self { takes, state: State::Succeeded, kind: None }
+        Self { takes, state: State::Succeeded, kind: None, usd: Usd::ZERO }
     }
 }
 
@@ -177,15 +179,16 @@ impl<B: FnMut(&JobId, &Start) -> Behaviour> World<'_, B> {
 
     /// A run that holds its lanes is over.
     fn end(&mut self, id: LiveId) {
-        let Some((job, _, Behaviour { state, kind, .. })) = self.runs.remove(&id) else { return };
+        let Some((job, _, behaviour)) = self.runs.remove(&id) else { return };
         for lane in self.lanes_of(&job) {
             *self.held.entry(lane).or_default() -= 1;
         }
-        self.tell_end(&job, id, state, kind);
+        self.tell_end(&job, id, behaviour);
     }
 
-    fn tell_end(&mut self, job: &JobId, id: LiveId, state: State, kind: Option<ErrorKind>) {
-        let end = RunEnd { state, kind, tool_calls: 0, at: self.now };
+    fn tell_end(&mut self, job: &JobId, id: LiveId, behaviour: Behaviour) {
+        let Behaviour { state, kind, usd, .. } = behaviour;
+        let end = RunEnd { state, kind, tool_calls: 0, usd, at: self.now };
         let acts = self.planner.ended(job, id, Some(&end), self.now);
         self.act(acts);
     }
@@ -232,19 +235,25 @@ impl<B: FnMut(&JobId, &Start) -> Behaviour> World<'_, B> {
 
     /// A newer slot takes the place of what runs, or waits for its lanes.
     fn cut(&mut self, job: &JobId) {
-        let replaced = (State::Cancelled, Some(ErrorKind::Replaced));
+        // What it had cost until then is anybody's guess.
+        let replaced = Behaviour {
+            takes: Duration::ZERO,
+            state: State::Cancelled,
+            kind: Some(ErrorKind::Replaced),
+            usd: Usd::ZERO,
+        };
         let waits = self.waiting.iter().filter(|(_, it)| it.0 == *job);
         for place in waits.map(|(place, _)| *place).collect::<Vec<_>>() {
             if let Some((_, start, _)) = self.waiting.remove(&place) {
                 self.tell(job, What::Replaced { chain: start.chain });
-                self.tell_end(job, start.id, replaced.0, replaced.1);
+                self.tell_end(job, start.id, replaced);
             }
         }
         let runs = self.runs.iter().filter(|(_, run)| run.0 == *job);
         for id in runs.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.ends.retain(|(_, ending)| *ending != id);
             if let Some((_, chain, behaviour)) = self.runs.get_mut(&id) {
-                (behaviour.state, behaviour.kind) = replaced;
+                *behaviour = replaced;
                 let chain = *chain;
                 self.tell(job, What::Replaced { chain });
             }

@@ -3,14 +3,15 @@
 //! A slot lives from its first attempt to the end of its last one. Between two attempts it is
 //! *retrying*, which counts as living for `overlap`. What must not start beside it waits.
 //!
-//! What follows the end of a run is in `ends.rs`, what comes after other jobs in `joined.rs`, what waits for a model in `models.rs`, what people
-//! ask for in `asked.rs`, and what a changed file or clock means in `changed.rs`.
+//! What follows the end of a run is in `ends.rs`, what comes after other jobs in `joined.rs`, what is
+//! held for a model or a cap in `held.rs`, what people ask for in `asked.rs`, and what a changed file
+//! or clock means in `changed.rs`.
 
 mod asked;
 mod changed;
 mod ends;
+mod held;
 mod joined;
-mod models;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,13 +21,15 @@ use jiff::Timestamp;
 use super::act::{Act, Claim, LiveId, PauseChange, Record, Settled, Start, Then, Turned};
 use super::due::{JobView, Living, PlannedSlot, SlotStart, decide};
 use super::join::SlotEnd;
-use super::reach::{Asks, Reach, Server};
+use super::reach::{Reach, Server};
 use super::retry::{BACKOFF_MAX, Chain};
 use super::rules::{Account, Availability, Memory, Rules};
+use super::spend::{Caps, Spent};
 use super::{Reason, SlotDecision};
 use crate::job::{JobId, Overlap};
 use crate::run::Trigger;
 use crate::schedule::{Moment, Standing};
+use held::{Blocked, Held};
 
 /// One job's part of the planner.
 #[derive(Debug, Clone)]
@@ -40,8 +43,10 @@ pub(super) struct Track {
     backfill: VecDeque<Chain>,
     /// One of these must be reachable before a slot starts.
     pub(super) servers: Arc<[Server]>,
-    /// None of them is, as far as is known.
-    asks: Option<Asks>,
+    /// What its days may cost.
+    pub(super) caps: Caps,
+    /// Nothing of it starts, as far as is known.
+    blocked: Option<Blocked>,
     /// The first moment after the watermark, and the first of those that are due and undecided.
     /// Kept, since finding them is most of the work of a look.
     next_moment: Option<Timestamp>,
@@ -60,6 +65,7 @@ pub(super) struct Common {
     /// The number of the newest run.
     newest: u64,
     pub(super) reach: Reach,
+    pub(super) spent: Spent,
 }
 
 /// What may not start beside what lives.
@@ -68,8 +74,8 @@ enum Waiting {
     Slot {
         due_at: Timestamp,
         start: SlotStart,
-        /// Of a slot that is held for a model: until when.
-        held_until: Option<Timestamp>,
+        /// Of a slot that is held: until when, and why.
+        held: Option<Held>,
     },
     ByHand(LiveId),
 }
@@ -81,6 +87,8 @@ pub enum Waits {
     ForRun,
     /// A model: it is held.
     ForModel,
+    /// The next day, a cap of this one being used up: it is held.
+    ForBudget,
 }
 
 /// A slot that waited in a process that has died.
@@ -131,7 +139,8 @@ impl Track {
             retrying: Vec::new(),
             backfill: VecDeque::new(),
             servers: Arc::default(),
-            asks: None,
+            caps: Caps::default(),
+            blocked: None,
             next_moment: None,
             next_due: None,
             recorded_until: Timestamp::MIN,
@@ -192,9 +201,12 @@ impl Track {
         let retry = self.retrying.iter().map(|it| it.at).filter(|_| is_free).min();
         let waits = !self.waiting.is_empty() && is_free && (beside || self.retrying.is_empty());
         let goes_on = [retry, waits.then_some(now)].into_iter().flatten().min();
-        let goes_on = goes_on.map(|at| at.max(self.asks_next(at)));
+        let goes_on = goes_on.map(|at| at.max(self.blocked_until(at)));
         let pause = self.memory.pause.as_ref().and_then(|pause| pause.until);
-        [moment, goes_on, self.held_until(), pause].into_iter().flatten().min()
+        [moment, goes_on, self.past_held_until(), self.held_until(), pause]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether nothing of it is left to follow.
@@ -207,10 +219,10 @@ impl Track {
         !self.backfill.is_empty() || self.backfill_retry().is_some()
     }
 
-    /// When a past slot is tried again.
+    /// When a past slot is tried again, or begins at last.
     pub(super) fn backfill_retry(&self) -> Option<Timestamp> {
         let past = self.retrying.iter().filter(|it| it.chain.origin == Trigger::Backfill);
-        past.map(|it| it.at).min()
+        past.map(|it| it.at).chain(self.past_held_until()).min()
     }
 
     /// How many of its slots and runs wait for what lives.
@@ -238,7 +250,7 @@ impl Track {
         now: Timestamp,
         because: Reason,
     ) -> Vec<Act> {
-        let mut acts = self.give_up_unreached(now);
+        let mut acts = self.give_up_overdue(now);
         acts.extend(self.decide(common, now, because));
         if self.memory.pause.as_ref().is_some_and(|it| it.until.is_some_and(|at| at <= now)) {
             self.memory.pause = None;
@@ -259,7 +271,7 @@ impl Track {
             memory: &self.memory,
             living: self.living(),
             unseen_because: because,
-            reaches_models: common.reach.reaches(&self.servers, now),
+            obstacle: self.obstacle(common, now),
         };
         let plan = decide(view, now);
         self.memory.decided_until = plan.decided_until;
@@ -294,7 +306,7 @@ impl Track {
         let mut open = self.record();
         for slot in slots {
             let (decision, start) = (slot.decision, slot.start);
-            let due_at = slot.due_at;
+            let (due_at, reason) = (slot.due_at, slot.reason);
             self.recorded_until = slot.due_until;
             open.rows.push(slot);
             match (decision, start) {
@@ -309,9 +321,12 @@ impl Track {
                         acts.push(std::mem::replace(&mut open, self.record()).into());
                         acts.push(Act::Replace(self.id.clone()));
                     }
-                    self.waiting.push_back(Waiting::Slot { due_at, start, held_until: None });
+                    self.waiting.push_back(Waiting::Slot { due_at, start, held: None });
                 }
-                (SlotDecision::Held, Some(start)) => self.wait_for_model(due_at, start, now),
+                (SlotDecision::Held, Some(start)) => {
+                    let reason = reason.unwrap_or(Reason::ModelUnreachable);
+                    self.hold_slot(due_at, start, reason, now);
+                }
                 _ => {}
             }
         }
@@ -330,8 +345,8 @@ impl Track {
     fn skip_waiting(&mut self, record: &mut Record, reason: Reason) {
         self.waiting.retain(|waiting| match waiting {
             Waiting::ByHand(_) => true,
-            Waiting::Slot { due_at, held_until, .. } => {
-                record.turned.push(given_up(*due_at, *held_until, reason));
+            Waiting::Slot { due_at, held, .. } => {
+                record.turned.push(given_up(*due_at, *held, reason));
                 false
             }
         });
@@ -356,9 +371,10 @@ impl Track {
     }
 
     /// Starts what has waited, as far as it may: further attempts first, then what came due, then
-    /// past slots. Nothing of the first two starts before a model can be reached.
+    /// past slots. Nothing starts while a cap of the day is used up, and nothing of the first two
+    /// before a model can be reached.
     pub(super) fn go_on(&mut self, common: &mut Common, now: Timestamp) -> Vec<Act> {
-        let mut acts = self.give_up_unreached(now);
+        let mut acts = self.give_up_overdue(now);
         let beside = self.rules.overlap == Overlap::AllowAll;
         while beside || self.live.is_empty() {
             if self.retrying.iter().any(|it| it.at <= now) {
@@ -370,6 +386,8 @@ impl Track {
                 let Some(next) = self.turn_that_comes(common, now, &mut acts) else { break };
                 acts.push(self.take_turn(common, next));
             } else if self.live.is_empty()
+                && !self.backfill.is_empty()
+                && !self.is_broke(common, now)
                 && let Some(chain) = self.backfill.pop_front()
             {
                 let mut record = self.record();
@@ -415,9 +433,8 @@ impl Track {
 }
 
 /// A slot that waited and does not start.
-fn given_up(due_at: Timestamp, held_until: Option<Timestamp>, reason: Reason) -> Turned {
-    let was_held = held_until.is_some();
-    let decision = if was_held { SlotDecision::Missed } else { SlotDecision::Skipped };
+fn given_up(due_at: Timestamp, held: Option<Held>, reason: Reason) -> Turned {
+    let decision = if held.is_some() { SlotDecision::Missed } else { SlotDecision::Skipped };
     Turned { due_at, decision, reason: Some(reason) }
 }
 

@@ -384,14 +384,14 @@ fn rewind(db: &Connection, now: Timestamp) -> rusqlite::Result<Ahead> {
 }
 
 /// A run that was started stands for its instant; a miss that lies ahead was never one, and nobody
-/// waits there for a model yet. A counted range that reaches beyond `now` is given up as a whole and counted again from its beginning.
+/// waits there for anything yet. A counted range that reaches beyond `now` is given up as a whole and counted again from its beginning.
 fn rewind_job(db: &Connection, job: &str, now: Timestamp) -> rusqlite::Result<Decided> {
     let at = instant::text(now);
     let first: Option<String> = db
         .prepare_cached(
             "SELECT min(due_at) FROM slots
              WHERE job = ?1 AND due_until > ?2
-               AND (decision = 'missed' OR (decision = 'held' AND reason = 'model_unreachable'))",
+               AND (decision = 'missed' OR (decision = 'held' AND reason IN ('model_unreachable', 'budget')))",
         )?
         .query_row([job, &at], |row| row.get(0))?;
     let first = first.as_deref().map(instant::parse).transpose()?;
@@ -399,7 +399,7 @@ fn rewind_job(db: &Connection, job: &str, now: Timestamp) -> rusqlite::Result<De
     db.prepare_cached(
         "DELETE FROM slots
          WHERE job = ?1 AND due_until > ?2
-           AND (decision = 'missed' OR (decision = 'held' AND reason = 'model_unreachable'))",
+           AND (decision = 'missed' OR (decision = 'held' AND reason IN ('model_unreachable', 'budget')))",
     )?
     .execute([job, &at])?;
     db.prepare_cached("UPDATE jobs SET decided_until = ?2 WHERE job = ?1")?

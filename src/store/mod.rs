@@ -5,6 +5,7 @@
 //! [`Store`] is one transaction, and what it records is on the disk when it returns.
 
 mod audit;
+mod costs;
 mod error;
 mod export;
 mod first;
@@ -32,6 +33,7 @@ use rusqlite::hooks::Action;
 use tokio::sync::Notify;
 
 pub use audit::{Actor, AuditKind, AuditRow};
+pub use costs::{CostRow, Days};
 pub use error::StoreError;
 pub use export::{ExportedTable, copy, export};
 pub use jobs::{Definition, JobMemory, JobRow};
@@ -68,6 +70,8 @@ pub struct Store {
     owner: Owner,
     writer: Writer,
     outbox: Arc<Notify>,
+    /// On which day a cost counts.
+    days: Days,
 }
 
 impl Store {
@@ -77,7 +81,14 @@ impl Store {
         let mut connection = writer::connect(&path)?;
         let outbox = Arc::new(Notify::new());
         ring_for_new_rows(&mut connection, &outbox)?;
-        Ok(Self { path, owner, writer: Writer::start(connection), outbox })
+        let (writer, days) = (Writer::start(connection), Days::default());
+        Ok(Self { path, owner, writer, outbox, days })
+    }
+
+    /// The same store, with costs counted on these days.
+    #[must_use]
+    pub fn counting_in(&self, days: Days) -> Self {
+        Self { days, ..self.clone() }
     }
 
     /// Rings when there is something new to send. Whoever then claims it finds it.

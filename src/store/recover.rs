@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use super::costs::Days;
 use super::error::StoreError;
 use super::{Owner, Reader, Store, instant};
-use crate::job::JobId;
+use crate::job::{JobId, Usd};
 use crate::plan::{Chain, RunEnd, SlotDecision, SlotEnd, SlotStart, Then, WaitingSlot, Waits};
 use crate::run::{ErrorKind, Failure, Outcome, RunId, SessionId, State, Trigger, Work};
 use crate::store::outbox::settle;
@@ -24,7 +25,7 @@ pub struct Recovered {
     pub ended: Vec<EndedRun>,
     /// Open runs of a process that lives.
     pub alive: Vec<RunId>,
-    /// Slots that wait, for a run that is over or for a model.
+    /// Slots that wait, for a run that is over, for a model or for the next day.
     pub waiting: Vec<(JobId, WaitingSlot)>,
     /// Slots that had ended and of which nobody has said what follows for the jobs after them.
     pub upstream: Vec<SlotEnd>,
@@ -66,7 +67,7 @@ impl Store {
         queued: Queued,
         now: Timestamp,
     ) -> Result<Recovered, StoreError> {
-        let own = self.owner.clone();
+        let (own, days) = (self.owner.clone(), self.days.clone());
         self.writer
             .transaction(move |db| {
                 let mut recovered = Recovered::default();
@@ -82,7 +83,7 @@ impl Store {
                         }
                         recovered.queued.extend(queued_run(db, &run)?);
                     } else {
-                        close(db, &run, ErrorKind::Interrupted, now, &mut recovered)?;
+                        close(db, &run, ErrorKind::Interrupted, (now, &days), &mut recovered)?;
                     }
                 }
                 recovered.ended = unsettled(db)?;
@@ -95,12 +96,12 @@ impl Store {
     /// Closes every open run of this process, which leaves: from its stored result if there is
     /// one, else as interrupted.
     pub async fn close_open_runs(&self, now: Timestamp) -> Result<(), StoreError> {
-        let own = self.owner.clone();
+        let (own, days) = (self.owner.clone(), self.days.clone());
         self.writer
             .transaction(move |db| {
                 let mut closed = Recovered::default();
                 for run in open_runs(db)?.into_iter().filter(|run| run.owner.is(&own)) {
-                    close(db, &run, ErrorKind::Shutdown, now, &mut closed)?;
+                    close(db, &run, ErrorKind::Shutdown, (now, &days), &mut closed)?;
                 }
                 Ok(())
             })
@@ -127,12 +128,12 @@ impl Store {
 
     /// Closes a run that a dead process had queued and that is too late now.
     pub async fn give_up_queued(&self, run_id: &RunId, now: Timestamp) -> Result<(), StoreError> {
-        let run_id = run_id.clone();
+        let (run_id, days) = (run_id.clone(), self.days.clone());
         self.writer
             .transaction(move |db| {
                 let mut closed = Recovered::default();
                 for run in open_runs(db)?.into_iter().filter(|run| run.run_id == run_id) {
-                    close(db, &run, ErrorKind::Interrupted, now, &mut closed)?;
+                    close(db, &run, ErrorKind::Interrupted, (now, &days), &mut closed)?;
                 }
                 // It never began, so nothing follows from it.
                 settle(db, run_id.as_str(), Then::Nothing, now)
@@ -242,7 +243,7 @@ fn close(
     db: &Connection,
     run: &OpenRun,
     why: ErrorKind,
-    now: Timestamp,
+    (now, days): (Timestamp, &Days),
     recovered: &mut Recovered,
 ) -> rusqlite::Result<()> {
     if run.work_state.is_some() {
@@ -264,6 +265,7 @@ fn close(
          WHERE run_id = ?1",
         params![run.run_id.as_str(), instant::text(now)],
     )?;
+    super::costs::count(db, &run.run_id, days, now)?;
     super::runs::settle_by_itself(db, &run.run_id, now)
 }
 
@@ -353,6 +355,8 @@ pub(super) fn end_from(row: &Row<'_>) -> rusqlite::Result<RunEnd> {
         state: row.get::<_, String>("state")?.parse().unwrap_or(State::Interrupted),
         kind: kind.and_then(|kind| kind.parse().ok()),
         tool_calls: row.get("tool_calls")?,
+        // What ended before is in the ledger's own sums.
+        usd: Usd::ZERO,
         at: instant::parse(&at.unwrap_or(queued_at))?,
     })
 }
@@ -385,15 +389,18 @@ fn waiting(db: &Connection) -> rusqlite::Result<Vec<(JobId, WaitingSlot)>> {
                 (SELECT sum(s.slots) FROM slots s WHERE s.job = w.job AND s.due_at < w.due_at
                     AND s.decided_at = w.decided_at AND s.reason = 'superseded'),
                 (SELECT min(s.due_at) FROM slots s WHERE s.job = w.job AND s.due_at < w.due_at
-                    AND s.decided_at = w.decided_at AND s.reason = 'superseded')
+                    AND s.decided_at = w.decided_at AND s.reason = 'superseded'), w.reason
          FROM slots w WHERE w.decision = 'buffered'
             OR (w.decision = 'held' AND w.reason = 'model_unreachable')
+            OR (w.decision = 'held' AND w.reason = 'budget')
          ORDER BY w.job, w.due_at",
     )?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let due_at = instant::parse(&row.get::<_, String>(1)?)?;
+        let reason: Option<String> = row.get(5)?;
         let waits = match word(row, 2)? {
+            SlotDecision::Held if reason.as_deref() == Some("budget") => Waits::ForBudget,
             SlotDecision::Held => Waits::ForModel,
             _ => Waits::ForRun,
         };

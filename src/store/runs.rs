@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 
+use super::costs::{self, Days};
 use super::error::StoreError;
 use super::outbox::settle;
 use super::writer::Patience;
@@ -192,12 +193,12 @@ impl Store {
         failed: Option<Failure>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let run_id = run_id.clone();
+        let (run_id, days) = (run_id.clone(), self.days.clone());
         let write = move |db: &Connection| {
             insert_checks(db, &run_id, &findings.checks)?;
             insert_artifacts(db, &run_id, &findings.artifacts)?;
             set_checked(db, &run_id, failed.as_ref())?;
-            finish(db, &run_id, &cleanup, now)
+            finish(db, &run_id, &cleanup, &days, now)
         };
         let receipt = self.writer.submit(write, Patience::UntilWritten).await?;
         Written(receipt).wait().await
@@ -328,6 +329,7 @@ fn finish(
     db: &Connection,
     run_id: &RunId,
     cleanup: &Cleanup,
+    days: &Days,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     let changed = db
@@ -348,6 +350,7 @@ fn finish(
     if changed == 0 {
         return Ok(());
     }
+    costs::count(db, run_id, days, now)?;
     settle_by_itself(db, run_id, now)?;
     let mut insert = db.prepare_cached(
         "INSERT INTO cleanups (run_id, n, step, outcome, started_at, duration_ms, detail)

@@ -3,12 +3,21 @@
 //! A request may not begin once a limit is reached, and is cut as soon as what the provider has
 //! said of it exceeds one. What a failed attempt has used was used all the same.
 
+use std::sync::Arc;
+
 use crate::config::Price;
 use crate::job::Usd;
+use crate::plan::{Cap, Standing};
 use crate::provider::Usage;
 
+/// The money that a turn shares with others.
+pub trait Purse: std::fmt::Debug + Send + Sync {
+    /// The turn has spent so much in all. How the caps stand that it shares.
+    fn after(&self, usd: Usd) -> Vec<Standing>;
+}
+
 /// How far a turn may go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Bounds {
     /// Model requests, those that failed not counted.
     pub max_turns: u32,
@@ -16,6 +25,8 @@ pub struct Bounds {
     pub max_tokens: u64,
     /// What all requests together may cost.
     pub max_usd: Option<Usd>,
+    /// What it shares with other runs of the day.
+    pub purse: Arc<dyn Purse>,
 }
 
 /// More than a limit allows.
@@ -30,23 +41,14 @@ pub enum OverLimit {
         allowed: u64,
     },
     /// Too much money.
-    #[error("{spent} spent of {allowed} (limits.max_usd)")]
-    Money {
-        /// What was spent.
-        spent: Usd,
-        /// What was allowed.
-        allowed: Usd,
-    },
+    #[error("{} spent of {} ({})", .0.spent, .0.allowed, .0.cap)]
+    Money(Standing),
     /// What is left does not pay for what has to be sent.
     #[error(
-        "{spent} spent of {allowed}: the next request costs more than is left (limits.max_usd)"
+        "{} spent of {}: the next request costs more than is left ({})",
+        .0.spent, .0.allowed, .0.cap
     )]
-    TooDear {
-        /// What was spent.
-        spent: Usd,
-        /// What was allowed.
-        allowed: Usd,
-    },
+    TooDear(Standing),
 }
 
 impl Bounds {
@@ -56,14 +58,15 @@ impl Bounds {
         if used >= self.max_tokens {
             return Err(OverLimit::Tokens { used, allowed: self.max_tokens });
         }
-        let Some(allowed) = self.max_usd else { return Ok(()) };
-        let spent = bill.usd();
         let is_free = price.is_some_and(Price::is_free);
-        if spent > allowed || (spent == allowed && !is_free) {
-            return Err(OverLimit::Money { spent, allowed });
-        }
-        if spent + bill.least_of_next(price) > allowed {
-            return Err(OverLimit::TooDear { spent, allowed });
+        for standing in self.standings(bill) {
+            let Standing { spent, allowed, .. } = standing;
+            if spent > allowed || (standing.is_used_up() && !is_free) {
+                return Err(OverLimit::Money(standing));
+            }
+            if spent + bill.least_of_next(price) > allowed {
+                return Err(OverLimit::TooDear(standing));
+            }
         }
         Ok(())
     }
@@ -74,11 +77,17 @@ impl Bounds {
         if used > self.max_tokens {
             return Err(OverLimit::Tokens { used, allowed: self.max_tokens });
         }
-        let spent = bill.usd();
-        match self.max_usd {
-            Some(allowed) if spent > allowed => Err(OverLimit::Money { spent, allowed }),
-            Some(_) | None => Ok(()),
+        match self.standings(bill).into_iter().find(|it| it.spent > it.allowed) {
+            Some(over) => Err(OverLimit::Money(over)),
+            None => Ok(()),
         }
+    }
+
+    /// How every limit on money stands.
+    fn standings(&self, bill: &Bill) -> Vec<Standing> {
+        let spent = bill.usd();
+        let own = self.max_usd.map(|allowed| Standing { cap: Cap::Run, spent, allowed });
+        own.into_iter().chain(self.purse.after(spent)).collect()
     }
 }
 
@@ -200,7 +209,23 @@ mod tests {
     }
 
     fn bounds(max_tokens: u64, max_usd: f64) -> Bounds {
-        Bounds { max_turns: 30, max_tokens, max_usd: Some(Usd::from_dollars(max_usd)) }
+        let max_usd = Some(Usd::from_dollars(max_usd));
+        Bounds { max_turns: 30, max_tokens, max_usd, purse: Arc::new(Others(Vec::new())) }
+    }
+
+    /// What others have spent, and what may be.
+    #[derive(Debug)]
+    struct Others(Vec<(Cap, f64, f64)>);
+
+    impl Purse for Others {
+        fn after(&self, usd: Usd) -> Vec<Standing> {
+            let standing = |&(cap, spent, allowed): &(Cap, f64, f64)| Standing {
+                cap,
+                spent: Usd::from_dollars(spent) + usd,
+                allowed: Usd::from_dollars(allowed),
+            };
+            self.0.iter().map(standing).collect()
+        }
     }
 
     fn asked(requests: &[Usage]) -> Bill {
@@ -242,7 +267,8 @@ mod tests {
         let price = Some(PRICE);
         let money = |allowed: f64| {
             let (spent, allowed) = (Usd::from_dollars(0.01), Usd::from_dollars(allowed));
-            (OverLimit::Money { spent, allowed }, OverLimit::TooDear { spent, allowed })
+            let standing = Standing { cap: Cap::Run, spent, allowed };
+            (OverLimit::Money(standing), OverLimit::TooDear(standing))
         };
         let table = [
             (bounds(1000, 1.0), Err(OverLimit::Tokens { used: 1000, allowed: 1000 })),
@@ -268,7 +294,26 @@ mod tests {
         let tokens = OverLimit::Tokens { used: 1000, allowed: 999 };
         assert_eq!(bounds(999, 0.01).allow_spending(&bill), Err(tokens));
         let (spent, allowed) = (Usd::from_dollars(0.01), Usd::from_dollars(0.009_999_999));
-        let money = OverLimit::Money { spent, allowed };
+        let money = OverLimit::Money(Standing { cap: Cap::Run, spent, allowed });
         assert_eq!(bounds(1000, 0.009_999_999).allow_spending(&bill), Err(money));
+    }
+    #[test]
+    fn what_others_have_spent_is_gone_for_all() {
+        let bill = asked(&[usage(1000, 0, 0, 0)]);
+        let shared = |spent, allowed| {
+            let others = Others(vec![(Cap::Job, spent, 5.0), (Cap::All, 4.0, allowed)]);
+            Bounds { purse: Arc::new(others), ..bounds(5000, 1.0) }
+        };
+        let price = Some(PRICE);
+        let over = |cap, spent, allowed| {
+            let (spent, allowed) = (Usd::from_dollars(spent), Usd::from_dollars(allowed));
+            Err(OverLimit::Money(Standing { cap, spent, allowed }))
+        };
+        assert_eq!(shared(1.0, 9.0).allow_request(&bill, price), Ok(()));
+        let own = over(Cap::Job, 5.0, 5.0);
+        assert_eq!(shared(4.99, 9.0).allow_request(&bill, price), own);
+        assert_eq!(shared(4.99, 9.0).allow_spending(&bill), Ok(()));
+        let all = over(Cap::All, 4.01, 4.005);
+        assert_eq!(shared(1.0, 4.005).allow_spending(&bill), all);
     }
 }

@@ -10,7 +10,7 @@ mod observe;
 mod prompt;
 
 pub(crate) use announce::only_announces;
-pub use budget::{AttemptBill, Bounds, OverLimit};
+pub use budget::{AttemptBill, Bounds, OverLimit, Purse};
 pub(crate) use drive::cut;
 pub use drive::{Model, Tally, Turn, TurnEnd};
 pub use observe::{Observer, TurnEvent};

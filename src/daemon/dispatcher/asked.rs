@@ -12,7 +12,7 @@ use crate::daemon::protocol::{
     PausedJob, Reply, RetryingJob, Status, StatusNext, StatusRun, Target, UnreachableJob,
 };
 use crate::job::{JobId, digest};
-use crate::plan::{Act, Availability, ByHand, Pause, Record};
+use crate::plan::{Act, Availability, ByHand, Pause, Record, Standing, UsedUp};
 use crate::run::{CancelReason, RunId, SessionId, Trigger};
 use crate::store::{NewRun, Sending};
 
@@ -73,6 +73,13 @@ impl Dispatcher {
     /// The same policy as a scheduled run's; `force` lifts what was decided about the job as such.
     fn may_run(&self, job: &str, force: bool, now: Timestamp) -> Result<JobId, Reply> {
         let id = self.named(job)?;
+        // Nothing lifts this one.
+        if let Some(UsedUp { standing, .. }) = self.planner.used_up(&id, now) {
+            let Standing { cap, spent, allowed } = standing;
+            let words =
+                format!("{spent} of {allowed} are spent today ({cap}): `{job}` may not run");
+            return Err(Reply::refused("budget", words));
+        }
         if force {
             return Ok(id);
         }

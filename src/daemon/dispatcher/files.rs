@@ -14,7 +14,7 @@ use crate::clock::{Now, to_millis};
 use crate::config::{Config, JobSet};
 use crate::daemon::event::{Answer, Command, Files};
 use crate::daemon::protocol::{Reloaded, Reply};
-use crate::executor::probed_servers;
+use crate::executor::{caps_of, probed_servers};
 use crate::job::{JobId, JobSpec, Problem};
 use crate::plan::{Reason, Rules};
 use crate::store::{Definition, JobMemory, JobRow};
@@ -56,6 +56,7 @@ impl Dispatcher {
         self.patrol.use_config(config);
         for (id, spec) in &self.jobs {
             self.planner.use_servers(id, probed_servers(spec, config), now);
+            self.planner.use_caps(id, caps_of(spec, config), now);
         }
     }
 

@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use crate::clock::ManualClock;
 use crate::config::{Config, JobSet, Sources, load, load_jobs};
 use crate::daemon::event::Files;
-use crate::job::Environment;
+use crate::job::{Environment, Usd};
 use crate::plan::{Memory, Pause, PauseCause, Rules, SlotDecision};
 use crate::run::{ErrorKind, State};
 
@@ -70,7 +70,7 @@ fn ended(run_id: RunId, state: State) -> Event {
         State::Cancelled => Some(ErrorKind::Cancelled),
         _ => Some(ErrorKind::IncompleteStream),
     };
-    let end = RunEnd { state, kind, tool_calls: 0, at: at("2026-11-30T08:01:01Z") };
+    let end = RunEnd { state, kind, tool_calls: 0, usd: Usd::ZERO, at: at("2026-11-30T08:01:01Z") };
     Event::RunEnded { run_id, end: Some(end) }
 }
 

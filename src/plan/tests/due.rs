@@ -63,7 +63,7 @@ impl Job {
             memory: &self.memory,
             living: self.living,
             unseen_because: Reason::Down,
-            reaches_models: true,
+            obstacle: None,
         };
         decide(view, now)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use super::*;
-use crate::job::{AfterInterruption, Catchup, Overlap, RetrySpec};
+use crate::job::{AfterInterruption, Catchup, Overlap, RetrySpec, Usd};
 use crate::plan::{
     Act, Behaviour, PauseChange, Simulated, SimulatedLanes, SlotStart, Start, What, simulate,
 };
@@ -119,7 +119,7 @@ pub(super) fn start_of(acts: &[Act]) -> Start {
 }
 
 pub(super) fn end(state: State, kind: Option<ErrorKind>, at_text: &str) -> RunEnd {
-    RunEnd { state, kind, tool_calls: 0, at: at(at_text) }
+    RunEnd { state, kind, tool_calls: 0, usd: Usd::ZERO, at: at(at_text) }
 }
 
 /// Which attempts of which slots begin in a simulation, and when.
@@ -139,7 +139,8 @@ fn fast(_: &JobId, _: &Start) -> Behaviour {
 }
 
 fn fails_with(kind: ErrorKind) -> Behaviour {
-    Behaviour { takes: Duration::from_secs(1), state: State::Failed, kind: Some(kind) }
+    let takes = Duration::from_secs(1);
+    Behaviour { takes, state: State::Failed, kind: Some(kind), usd: Usd::ZERO }
 }
 
 #[test]
@@ -496,6 +497,7 @@ fn a_one_shot_runs_until_it_succeeds_or_stays_held_with_its_error() {
         takes: Duration::from_secs(1),
         state: State::Cancelled,
         kind: Some(ErrorKind::Cancelled),
+        usd: Usd::ZERO,
     };
     assert_eq!(story(cancelled), (1, None));
 }

@@ -42,7 +42,7 @@ impl Track {
             memory: &self.memory,
             living: Living::default(),
             unseen_because: because,
-            reaches_models: true,
+            obstacle: None,
         };
         let plan = decide(view, now);
         self.memory.decided_until = plan.decided_until;
@@ -101,8 +101,8 @@ impl Track {
         self.memory.ahead = ahead;
         self.recorded_until = Timestamp::MIN;
         self.look_ahead();
-        self.asks = None;
-        // Whatever is held for a model and due later is not due yet, and has no row any more.
+        self.blocked = None;
+        // Whatever is held and due later is not due yet, and has no row any more.
         self.waiting.retain(|waiting| !waiting.is_held_after(now));
         let longest = self.rules.retry.backoff.iter().copied().max().unwrap_or(BACKOFF_MAX);
         for retry in &mut self.retrying {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Common, Retrying, Track, Waiting, WaitingSlot, Waits, given_up};
+use super::{Common, Held, Retrying, Track, Waiting, WaitingSlot, Waits, given_up};
 use crate::job::Catchup;
 use crate::plan::Reason;
 use crate::plan::act::{Act, LiveId, PauseChange, Settled, Then};
@@ -24,8 +24,11 @@ impl Track {
     ) -> Vec<Act> {
         self.waiting.retain(|waiting| *waiting != Waiting::ByHand(id));
         let chain = self.live.remove(&id).flatten();
-        if end.and_then(|end| end.kind).is_some_and(is_about_reach) {
-            common.reach.forget(&self.servers);
+        if let Some(end) = end {
+            common.spent.add(&self.id, &self.caps, end.at, end.usd);
+            if end.kind.is_some_and(is_about_reach) {
+                common.reach.forget(&self.servers);
+            }
         }
         let mut acts = match (chain, end) {
             (Some(chain), Some(end)) => self.conclude(chain, end),
@@ -148,22 +151,28 @@ impl Track {
             start.trigger = Trigger::After;
         }
         let chain = Chain::new(start.trigger, due_at, 1);
-        let held_until = (waits == Waits::ForModel)
-            .then(|| self.model_limit(due_at, self.start_of(due_at), due_at));
-        let in_time = held_until.map_or_else(|| self.is_in_time(chain, now), |until| now < until);
+        let reason = match waits {
+            Waits::ForRun => None,
+            Waits::ForModel => Some(Reason::ModelUnreachable),
+            Waits::ForBudget => Some(Reason::Budget),
+        };
+        let held = reason.map(|reason| {
+            let until = self.hold_limit(due_at, self.start_of(due_at), due_at);
+            Held { until, reason }
+        });
+        let in_time = held.map_or_else(|| self.is_in_time(chain, now), |held| now < held.until);
         if self.may_retry(chain) && in_time {
-            self.waiting.push_back(Waiting::Slot { due_at, start, held_until });
+            self.waiting.push_back(Waiting::Slot { due_at, start, held });
             return Vec::new();
         }
         let reason = match (&self.memory.pause, self.rules.availability) {
             (Some(pause), _) => pause.reason(),
             (None, Availability::Disabled | Availability::Retired) => Reason::Disabled,
             (None, Availability::Invalid) => Reason::Invalid,
-            (None, Availability::Ready) if held_until.is_some() => Reason::ModelUnreachable,
-            (None, Availability::Ready) => Reason::TooLate,
+            (None, Availability::Ready) => held.map_or(Reason::TooLate, |held| held.reason),
         };
         let mut record = self.record();
-        record.turned.push(given_up(due_at, held_until, reason));
+        record.turned.push(given_up(due_at, held, reason));
         vec![record.into()]
     }
 }

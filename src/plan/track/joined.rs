@@ -24,7 +24,9 @@ impl Track {
         let Some((decision, reason)) = self.decision_on(common, so, now) else { return Vec::new() };
         let waits = match decision {
             SlotDecision::Started | SlotDecision::Buffered => true,
-            SlotDecision::Held => reason == Some(Reason::ModelUnreachable),
+            SlotDecision::Held => {
+                matches!(reason, Some(Reason::ModelUnreachable | Reason::Budget))
+            }
             SlotDecision::Skipped | SlotDecision::Missed => false,
         };
         if waits {
@@ -70,8 +72,8 @@ impl Track {
                 } else if living > 0 && self.rules.overlap != Overlap::AllowAll {
                     let may_wait = self.waiting.len() < BUFFERED_MAX;
                     (if may_wait { Buffered } else { Skipped }, Some(Reason::Overlap))
-                } else if !common.reach.reaches(&self.servers, now) {
-                    (Held, Some(Reason::ModelUnreachable))
+                } else if let Some(why) = self.obstacle(common, now) {
+                    (Held, Some(why))
                 } else {
                     (Started, None)
                 }

@@ -5,6 +5,7 @@ use crate::config::Thresholds;
 use crate::daemon::event::{Drain, RecoveryEnd};
 use crate::daemon::protocol::{RecoveryAct, RecoveryResult, Status};
 use crate::executor::{RunLimits, Tripped};
+use crate::job::Usd;
 use crate::run::Phase as RunPhase;
 use crate::session::{Generation, Liveness};
 use crate::store::{AuditKind, AuditRow};
@@ -78,7 +79,7 @@ fn results(dispatcher: &mut Dispatcher, clock: &ManualClock) -> Vec<Option<Recov
 
 fn stuck() -> RunEnd {
     let at = at("2026-11-30T08:07:00Z");
-    RunEnd { state: State::Failed, kind: Some(ErrorKind::Stuck), tool_calls: 0, at }
+    RunEnd { state: State::Failed, kind: Some(ErrorKind::Stuck), tool_calls: 0, usd: Usd::ZERO, at }
 }
 
 #[test]
