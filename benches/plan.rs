@@ -73,7 +73,7 @@ fn deciding_400_days_of_missed_seconds(bencher: Bencher<'_, '_>, catchup: Catchu
         memory: &memory,
         living: Living::default(),
         unseen_because: Reason::Down,
-        reaches_models: true,
+        obstacle: None,
     };
     bencher.bench(|| decide(black_box(view), at("2027-02-05T00:00:00Z")));
 }

@@ -4,8 +4,9 @@
 mod support;
 
 use serde_json::{Value, json};
+use support::ledger::{assert_once, assert_sound};
 use support::run_object::assert_run;
-use support::scripts::{PLAIN, exec_job};
+use support::scripts::{EVERY_SECOND, PLAIN, exec_job, soon};
 use support::stub::{Act, Stub, call, event, finish, head, reply, text};
 use support::{House, asking, until};
 
@@ -283,4 +284,146 @@ fn nothing_that_a_file_writes_is_above_the_ceilings_and_what_none_writes_is_boun
     assert_eq!(said.code, Some(2));
     assert!(said.stderr.contains("config.toml:"), "{said:?}");
     assert!(said.stderr.contains("`max_tokens` is above what [ceilings] allows"), "{said:?}");
+}
+
+/// A zone in which it is about noon: no day turns while a test goes on.
+fn at_noon() -> String {
+    let hour = soon().as_second() / 3600 % 24;
+    // The names of these zones have the sign the other way round.
+    format!("timezone = \"Etc/GMT{:+}\"\n", hour - 12)
+}
+
+/// Two jobs whose model costs half a dollar each time; `top` are keys of the configuration.
+fn costly(stub: &Stub, top: &str, more: &str) -> House {
+    let house = house(stub, more);
+    let config = std::fs::read_to_string(house.path("config.toml")).unwrap();
+    house.write("config.toml", &format!("{}{top}{config}", at_noon()));
+    house
+}
+
+#[test]
+fn a_cap_of_the_day_refuses_people_and_nothing_lifts_it() {
+    let stub = Stub::new(|_| answer("fine", 100, 40));
+    let house = costly(&stub, "", "");
+    house.job("j", &limited("max_usd_per_day = 1"));
+    house.job("other", PLAIN);
+    for _ in 0..2 {
+        assert_eq!(house.run("j").0, Some(0));
+    }
+    for arguments in [&["run", "j"][..], &["run", "j", "--force"]] {
+        let said = house.say(arguments);
+        assert_eq!(said.code, Some(3), "{said:?}");
+        let words = "1 USD of 1 USD are spent today (limits.max_usd_per_day): `j` may not run";
+        assert!(said.stderr.contains(words), "{said:?}");
+    }
+    assert_eq!(house.run("other").0, Some(0));
+    // The history may go: what was spent is known all the same.
+    let db = house.writable();
+    db.execute_batch("PRAGMA foreign_keys = ON; UPDATE slots SET run_id = NULL; DELETE FROM runs")
+        .unwrap();
+    assert_eq!(house.say(&["run", "j"]).code, Some(3));
+    assert_eq!(
+        house.rows("SELECT job, model, runs, failed, input_tokens, output_tokens, usd, unpriced_runs FROM v1_costs"),
+        [json!(["j", "local/m", 2, 0, 200, 80, 1.0, 0]), json!(["other", "local/m", 1, 0, 100, 40, 0.5, 0])]
+    );
+    assert_eq!(stub.requests().len(), 3);
+}
+
+#[test]
+fn two_jobs_share_the_cap_of_all_and_what_is_due_is_held() {
+    let stub = Stub::new(|_| answer("fine", 100, 40));
+    let house = costly(&stub, "", "[budget]\nmax_usd_per_day = 1.0\n");
+    house.job("a", EVERY_SECOND);
+    house.job("b", EVERY_SECOND);
+    let serve = house.serve();
+    house.until(
+        "SELECT count(*) >= 4 FROM v1_slots WHERE (decision, reason) = ('missed', 'budget')",
+    );
+    assert_eq!(stub.requests().len(), 2);
+    let why = house.say(&["why", "a"]).stdout;
+    assert!(why.contains("a cap on its costs was reached") || why.contains("budget"), "{why}");
+    serve.kill();
+    // Whoever comes next knows.
+    let serve = house.serve();
+    let missed = "SELECT count(*) FROM v1_slots WHERE (decision, reason) = ('missed', 'budget')";
+    let before = house.value(missed).as_i64().unwrap();
+    house.until(&format!("SELECT ({missed}) > {before} + 4"));
+    assert_eq!(house.say(&["run", "a"]).code, Some(3));
+    assert_eq!(serve.stop().code, Some(0));
+    assert_eq!(stub.requests().len(), 2);
+    let held = "SELECT DISTINCT reason FROM v1_slots WHERE decision = 'held'";
+    assert_eq!(house.rows(held), [json!(["budget"])]);
+    assert_once(&house);
+    assert_sound(&house);
+}
+
+#[test]
+fn a_cap_that_others_reach_ends_the_run_that_goes_on() {
+    let stub = Stub::answering(|request| match request["messages"][1]["content"].as_str() {
+        // It has spent 0.2, and goes on when the other one has spent its half dollar.
+        Some("slow") => vec![
+            Act::Say(head() + &text("so far") + &usage(200, 0, 0)),
+            Act::Wait(std::time::Duration::from_secs(4)),
+            Act::Say(usage(200, 1, 0)),
+            Act::Hold,
+        ],
+        _ => answer("fine", 100, 40),
+    });
+    let house = costly(&stub, "", "[budget]\nmax_usd_per_day = 0.7\n");
+    house.job("slow", &PLAIN.replace("go", "slow"));
+    house.job("quick", PLAIN);
+    let serve = house.serve();
+    let slow = house.detach("slow");
+    until("it is asked", || stub.requests().len() == 1);
+    let quick = house.detach("quick");
+    assert_run(&house.ended(&quick), &json!({"/state": "succeeded"}));
+    let run = house.ended(&slow);
+    assert_run(
+        &run,
+        &json!({
+            "/state": "failed", "/partial_text": "so far", "/error/kind": "budget",
+            "/error/message": "0.71 USD spent of 0.7 USD (budget.max_usd_per_day)",
+        }),
+    );
+    assert_usd(&run["usage"]["usd"], 0.21);
+    assert_eq!(serve.stop().code, Some(0));
+}
+
+#[test]
+fn a_job_that_costs_nothing_knows_no_cap() {
+    let stub = Stub::new(|_| answer("fine", 100, 40));
+    let free = "[models.providers.local.models.free]\nprice = {}\n";
+    let house = costly(&stub, "", &format!("{free}[budget]\nmax_usd_per_day = 0.5\n"));
+    house.job("dear", PLAIN);
+    house.job(
+        "free",
+        &limited("max_usd = 0\nmax_usd_per_day = 0")
+            .replace("[agent]", "[agent]\nmodel = \"local/free\""),
+    );
+    assert_eq!(house.run("dear").0, Some(0));
+    assert_eq!(house.say(&["run", "dear"]).code, Some(3));
+    let (code, run) = house.run("free");
+    assert_eq!((code, &run["usage"]["usd"]), (Some(0), &json!(0.0)), "{run:#}");
+}
+
+#[test]
+fn a_run_that_a_crash_ended_is_counted_once() {
+    let stub = Stub::new(|n| match n {
+        0 => answer("fine", 100, 40),
+        _ => vec![Act::Say(head() + &text("half")), Act::Hold],
+    });
+    let house = costly(&stub, "", "");
+    house.job("j", PLAIN);
+    assert_eq!(house.run("j").0, Some(0));
+    let serve = house.serve();
+    house.detach("j");
+    house.until("SELECT count(*) = 1 FROM v1_attempts WHERE state = 'running'");
+    until("it is asked", || stub.requests().len() == 2);
+    serve.kill();
+    let costs = "SELECT runs, failed, input_tokens, usd, unpriced_runs FROM v1_costs";
+    assert_eq!(house.rows(costs), [json!([1, 0, 100, 0.5, 0])]);
+    for _ in 0..2 {
+        assert_eq!(house.serve().stop().code, Some(0));
+        assert_eq!(house.rows(costs), [json!([2, 1, 100, 0.5, 1])]);
+    }
 }
