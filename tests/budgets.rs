@@ -427,3 +427,91 @@ fn a_run_that_a_crash_ended_is_counted_once() {
         assert_eq!(house.rows(costs), [json!([2, 1, 100, 0.5, 1])]);
     }
 }
+
+#[test]
+fn costs_are_told_by_job_and_model_with_what_is_to_come_and_what_is_left() {
+    let stub = Stub::answering(|request| match request["model"].as_str() {
+        Some("m") => answer("fine", 100, 40),
+        _ => answer("fine", 100, 50),
+    });
+    let house = costly(&stub, "", "[budget]\nmax_usd_per_day = 4\n");
+    // Due at the end of this month only, and never again.
+    house.job(
+        "a",
+        &format!("{}[schedule]\ncron = \"59 59 23 L * *\"\n", limited("max_usd_per_day = 1.5")),
+    );
+    house.job("b", &PLAIN.replace("[agent]", "[agent]\nmodel = \"local/unpriced\""));
+    let config = std::fs::read_to_string(house.path("config.toml")).unwrap();
+    house.write("config.toml", &format!("{config}[models.providers.local.models.unpriced]\n"));
+    for job in ["a", "a", "b"] {
+        assert_eq!(house.run(job).0, Some(0));
+    }
+    let costs = house.say(&["costs", "--json"]).json();
+    assert_eq!(
+        costs["costs"],
+        json!([
+            {"job": "a", "model": "local/m", "runs": 2, "failed": 0, "input_tokens": 200,
+             "output_tokens": 80, "usd": 1.0, "unpriced_runs": 0},
+            {"job": "b", "model": "local/unpriced", "runs": 1, "failed": 0, "input_tokens": 100,
+             "output_tokens": 50, "usd": null, "unpriced_runs": 1},
+        ])
+    );
+    assert_eq!(
+        (&costs["total"]["usd"], &costs["total"]["unpriced_runs"]),
+        (&json!(1.0), &json!(1))
+    );
+    assert_eq!(
+        costs["to_come"]["jobs"],
+        json!([{"job": "a", "due": 1, "usd_each": 0.5, "usd": 0.5}])
+    );
+    let caps: Vec<_> = costs["caps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| json!([it["cap"], it["job"], it["spent_usd"], it["left_usd"]]))
+        .collect();
+    assert_eq!(
+        caps,
+        [
+            json!(["budget.max_usd_per_day", null, 1.0, 3.0]),
+            json!(["limits.max_usd_per_day", "a", 1.0, 0.5]),
+        ]
+    );
+    let by_model = house.say(&["costs", "--by", "model", "--json"]).json();
+    assert_eq!(by_model["costs"][0]["model"], "local/m");
+    assert_eq!(by_model["costs"][0].get("job"), None);
+    let shown = house.say(&["costs"]).stdout;
+    for words in ["b", "unknown", "COST UNKNOWN", "1.5000 USD", "CAP OF THE DAY"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let past = house.say(&["costs", "--month", "2020-02"]);
+    assert!(past.stdout.contains("no run has ended in 2020-02"), "{past:?}");
+    assert_eq!(house.say(&["costs", "--month", "feb"]).code, Some(2));
+    // What cannot start any more today is held in a forecast, too.
+    assert_eq!(house.run("a").0, Some(0));
+    let status = house.say(&["status"]).stdout;
+    assert!(status.contains("limits.max_usd_per_day of `a` is used up until "), "{status}");
+    house.job(
+        "a",
+        &format!("{}[schedule]\ncron = \"* * * * *\"\n", limited("max_usd_per_day = 1.5")),
+    );
+    let from = soon();
+    let to = from + std::time::Duration::from_mins(5);
+    let arguments =
+        ["simulate", "--from", &from.to_string(), "--to", &to.to_string(), "--job", "a", "--json"];
+    let decisions = house.say(&arguments).json()["decisions"].clone();
+    let decisions: Vec<_> = decisions
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| json!([it["decision"], it["reason"]]))
+        .collect();
+    let (held, missed) = (json!(["held", "budget"]), json!(["missed", "budget"]));
+    assert!(
+        decisions.len() > 6 && decisions[..4] == [held.clone(), missed.clone(), held, missed],
+        "{decisions:?}"
+    );
+    let at = from + std::time::Duration::from_mins(2);
+    let why = house.say(&["why", "a", "--at", &format!("{}:00Z", &at.to_string()[..16])]).stdout;
+    assert!(why.contains("would be held, since a budget was used up"), "{why}");
+}

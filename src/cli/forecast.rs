@@ -8,15 +8,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::context::{Context, report};
+use super::context::{Context, now, report};
 use super::output::Failed;
 use super::times::{before, note_at, serialize_instant, standing_at};
 use crate::clock::{rfc3339, serialize_rfc3339};
 use crate::config::{self, Config, JobSet};
-use crate::job::{JobId, JobSpec};
+use crate::executor::caps_of;
+use crate::job::{JobId, JobSpec, Usd};
 use crate::plan::{
     Behaviour, GLOBAL, Memory, Planner, Reason, Rules, SimulatedLanes, Simulation, SlotDecision,
-    What, simulate,
+    Spent, What, simulate,
 };
 use crate::run::Trigger;
 use crate::store::{JobMemory, Reader};
@@ -32,6 +33,10 @@ pub(super) struct Premises<'a> {
     pub(super) known: HashMap<String, JobMemory>,
     /// How long runs of jobs take.
     pub(super) usual: HashMap<String, Duration>,
+    /// What runs of jobs cost.
+    pub(super) costs: HashMap<String, Usd>,
+    /// What was spent before the first instant that counts.
+    pub(super) spent: Spent,
     /// How long runs of the other jobs take.
     pub(super) takes: Duration,
     /// The first instant that counts.
@@ -132,26 +137,37 @@ impl<'a> Premises<'a> {
         (from, to): (Timestamp, Timestamp),
         takes: Duration,
     ) -> Result<Self, Failed> {
-        let (known, usual) = match history {
-            Some(reader) => {
-                let ids = jobs.iter().map(|spec| spec.id.as_str());
-                (reader.known_jobs()?, reader.usual_durations(ids)?)
+        let (mut known, mut usual, mut costs) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut spent = Spent::default();
+        if let Some(reader) = history {
+            known = reader.known_jobs()?;
+            usual = reader.usual_durations(jobs.iter().map(|spec| spec.id.as_str()))?;
+            for job in jobs.iter().map(|spec| spec.id.as_str()) {
+                let cost = reader.usual_cost(job)?.map(Usd::from_dollars);
+                costs.extend(cost.map(|cost| (job.to_owned(), cost)));
             }
-            None => (HashMap::new(), HashMap::new()),
-        };
-        Ok(Self { config, jobs, known, usual, takes, from, to })
+            // Of a time that has passed, it is not known what was spent before it.
+            if from >= now() {
+                spent = reader.spent(now())?;
+            }
+        }
+        Ok(Self { config, jobs, known, usual, costs, spent, takes, from, to })
     }
 
     /// The same premises always come to the same.
     pub(super) fn forecast(&self) -> Forecast {
         let mut planner = Planner::default();
+        planner.knows_spent(self.spent.clone());
         for spec in &self.jobs {
             let (rules, memory) = self.begin(spec);
             planner.adopt(&spec.id, rules, memory, self.from);
+            planner.use_caps(&spec.id, caps_of(spec, self.config), self.from);
         }
         let lanes = self.lanes();
         let behave = |job: &JobId, _: &_| {
-            Behaviour::succeeds_after(self.usual.get(job.as_str()).copied().unwrap_or(self.takes))
+            let takes = self.usual.get(job.as_str()).copied().unwrap_or(self.takes);
+            let usd = self.costs.get(job.as_str()).copied().unwrap_or_default();
+            Behaviour { usd, ..Behaviour::succeeds_after(takes) }
         };
         let (from, until) = (self.from, before(self.to));
         let told = simulate(&mut planner, from, until, &lanes, behave, DECISIONS_MAX);

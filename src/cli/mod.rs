@@ -7,9 +7,12 @@
 mod backfill;
 mod backup;
 mod cancel;
+mod caps;
 mod changes;
 mod completions;
 mod context;
+mod costs;
+mod costs_to_come;
 mod doctor;
 mod dst;
 mod dues;
@@ -136,6 +139,8 @@ enum Verb {
     Export(export::Args),
     /// Copy the state folder while it is in use
     Backup(backup::Args),
+    /// What a month has cost, and what is still to come
+    Costs(costs::Args),
     /// How things are now
     Status(status::Args),
     /// Check this machine and this configuration
@@ -151,7 +156,7 @@ enum Verb {
 }
 
 /// Verbs of the contract that are not built yet: refused by name.
-const NOT_YET: &[&str] = &["agent", "costs", "incidents", "audit", "import", "skills"];
+const NOT_YET: &[&str] = &["agent", "incidents", "audit", "import", "skills"];
 
 /// The program: parses the command line, does what it says, and returns the exit code of the
 /// contract.
@@ -192,6 +197,7 @@ pub fn main() -> ExitCode {
         Verb::Query(args) => query::query(&context, &args),
         Verb::Export(args) => export::export(&context, &args),
         Verb::Backup(args) => backup::backup(&context, &args),
+        Verb::Costs(args) => costs::costs(&context, &args),
         Verb::Status(args) => status::status(&context, &args),
         Verb::Doctor(args) => doctor::doctor(&context, &args),
         Verb::Schema(args) => schema::schema(&args),

@@ -223,7 +223,12 @@ fn full_columns(head: &[&str], rows: Vec<Vec<String>>) -> String {
 fn totals(decisions: &[Decision]) -> String {
     let mut counts: BTreeMap<(&JobId, &str, String), u64> = BTreeMap::new();
     // A slot that waited and had its turn is one slot.
-    let waits = |it: &&Decision| it.decision == SlotDecision::Buffered;
+    let waits = |it: &&Decision| match it.decision {
+        SlotDecision::Buffered => true,
+        // For a model or money; not one that a pause holds.
+        SlotDecision::Held => it.trigger.is_some(),
+        SlotDecision::Started | SlotDecision::Skipped | SlotDecision::Missed => false,
+    };
     let settled: HashSet<_> =
         decisions.iter().filter(|it| !waits(it)).map(|it| (&it.job, it.due_at)).collect();
     for it in decisions.iter().filter(|it| !waits(it) || !settled.contains(&(&it.job, it.due_at))) {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
-use super::context::{Context, Place, no_model_hint};
-use super::output::{self, Done, counted, length, local, table};
+use super::caps::{self, CapToday};
+use super::context::{Context, Place, no_model_hint, now};
+use super::output::{self, Done, Failed, counted, length, local, table};
 use super::running;
 use super::validate::unheard;
 use crate::config::JobSet;
@@ -45,7 +46,9 @@ pub(super) fn status(context: &Context, args: &Args) -> Done {
             "no_model": config.and_then(no_model_hint), "version": env!("CARGO_PKG_VERSION"),
         }));
     }
-    output::say(&words(&place, jobs.as_ref(), stale.flatten(), running.as_deref()))
+    let mut said = words(&place, jobs.as_ref(), stale.flatten(), running.as_deref());
+    said.extend(used_up(&place, jobs.as_ref())?);
+    output::say(&said.join("\n"))
 }
 
 fn words(
@@ -53,7 +56,7 @@ fn words(
     jobs: Option<&JobSet>,
     changed: Option<String>,
     running: Option<&Status>,
-) -> String {
+) -> Vec<String> {
     let zone = place.zone.rules();
     let mut lines = Vec::new();
     match running {
@@ -111,7 +114,19 @@ fn words(
             lines.push(table(&["run", "job", "state", "trigger", "since"], runs.collect()));
         }
     }
-    lines.join("\n")
+    lines
+}
+
+/// Caps of the day of which nothing is left.
+fn used_up(place: &Place, jobs: Option<&JobSet>) -> Result<Vec<String>, Failed> {
+    let (Some(config), Some(jobs)) = (&place.config, jobs) else { return Ok(Vec::new()) };
+    let caps = caps::today(jobs, config, place.history()?.as_ref(), now())?;
+    let words = |it: &CapToday| {
+        let whose = it.job.as_ref().map(|job| format!(" of `{job}`")).unwrap_or_default();
+        let until = local(it.until, place.zone.rules());
+        format!("{}{whose} is used up until {until}: what is due is held", it.cap)
+    };
+    Ok(caps.iter().filter(|it| it.is_used_up()).map(words).collect())
 }
 
 /// The jobs of so many runs, as far as they are named.

@@ -42,6 +42,6 @@ pub use idle_window::{IdleInput, IdleRule, IdleWindow, idle_window};
 pub use lanes::{LaneView, Lanes, Permits, Rank};
 pub use models::Models;
 pub use probe::probed_servers;
-pub use purse::{Purse, caps_of};
+pub use purse::{Purse, caps_of, costs_nothing};
 pub use run::{Executor, Ticket};
 pub use watchdog::{Activity, Asked, RunLimits, Stage, Tripped, Watchdog};

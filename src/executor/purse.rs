@@ -13,13 +13,16 @@ use crate::plan::{Cap, Caps, Spent, Standing};
 use crate::run::RunId;
 use crate::turn;
 
+/// Whether a job asks no model that costs anything. What has no price may cost anything.
+pub fn costs_nothing(spec: &JobSpec, config: &Config) -> bool {
+    let agent = spec.agent().into_iter();
+    let mut models = agent.flat_map(|it| std::iter::once(&it.model).chain(&it.fallbacks));
+    models.all(|model| config.price_of(model).is_some_and(Price::is_free))
+}
+
 /// The caps that hold for a job's days under `config`.
 pub fn caps_of(spec: &JobSpec, config: &Config) -> Caps {
-    let agent = spec.agent().into_iter();
-    let models = agent.flat_map(|it| std::iter::once(&it.model).chain(&it.fallbacks));
-    let mut prices = models.map(|model| config.price_of(model));
-    // What has no price may cost anything.
-    let costs = prices.any(|price| !price.is_some_and(Price::is_free));
+    let costs = !costs_nothing(spec, config);
     Caps {
         zone: spec.schedule.as_ref().map_or(&config.timezone, |it| &it.zone).clone(),
         own: spec.limits.max_usd_per_day.filter(|_| costs),

@@ -226,6 +226,21 @@ impl Reader {
         Ok(median.map(|&ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))))
     }
 
+    /// What a run of the job usually costs in USD: the mean of its last successful ones of which it
+    /// is known.
+    pub fn usual_cost(&self, job: &str) -> Result<Option<f64>, StoreError> {
+        Ok(self
+            .0
+            .prepare_cached(
+                "SELECT avg(usd) FROM
+                     (SELECT usd FROM
+                          (SELECT state, usd FROM runs WHERE job = ?1
+                           ORDER BY queued_at DESC LIMIT ?3)
+                      WHERE state = 'succeeded' AND usd IS NOT NULL LIMIT ?2)",
+            )?
+            .query_row(params![job, USUAL_RUNS, USUAL_AMONG], |row| row.get(0))?)
+    }
+
     /// [`Reader::usual_duration`] of each of these.
     pub fn usual_durations<'a>(
         &self,
