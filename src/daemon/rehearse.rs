@@ -15,7 +15,7 @@ use super::open::{OpenError, make_folders, owner};
 use crate::cassette::{Cassette, Deck, End, TakenCheck, Unkept};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet};
-use crate::executor::{Bus, Executor, Lanes, Models, Ticket, Watchdog};
+use crate::executor::{Bus, Executor, Lanes, Models, Purse, Ticket, Watchdog};
 use crate::job::JobSpec;
 use crate::plan::Record;
 use crate::process::SupervisorPath;
@@ -97,6 +97,8 @@ impl Rehearsal {
             models: Models::new(&config),
             lanes: Lanes::new(config.scheduler.max_concurrent_runs, &config.lanes),
             bus: Bus::new(Arc::clone(&clock)),
+            // What others have spent today is no part of it.
+            purse: Purse::default(),
             deck: Some(deck.clone()),
             config,
             clock: Arc::clone(&clock),
