@@ -78,7 +78,13 @@ impl Scene {
     }
 
     fn template(&self) -> RunEnd {
-        RunEnd { state: State::Succeeded, kind: None, tool_calls: 0, at: self.now }
+        RunEnd {
+            state: State::Succeeded,
+            kind: None,
+            tool_calls: 0,
+            usd: crate::job::Usd::ZERO,
+            at: self.now,
+        }
     }
 }
 
