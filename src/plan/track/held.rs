@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use super::{Common, Retrying, Track, Waiting, ended_attempt, given_up};
 use crate::plan::Reason;
-use crate::plan::act::Act;
+use crate::plan::act::{Act, Then};
 use crate::plan::due::{SlotStart, catchup_window};
 use crate::plan::join::{How, STARTS_WITHIN, SlotEnd};
 use crate::plan::reach::{ANSWERED_WITHIN, Asks, Server};
@@ -244,7 +244,7 @@ impl Track {
                 job = %self.id, due_at = %chain.due_at, attempt = chain.attempt, reason = "budget",
                 "no further attempt: a cap of the day is used up"
             );
-            record.settled.push(ended_attempt(chain));
+            record.settled.push(ended_attempt(chain, Then::Nothing));
             self.ready.remove(&chain.due_at);
             let (job, how) = (self.id.clone(), How::of(State::Failed));
             let (first, last) = (chain.due_at, chain.due_at);
