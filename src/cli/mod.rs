@@ -20,6 +20,7 @@ mod export;
 mod forecast;
 mod format;
 mod holder;
+mod incidents;
 mod last_good;
 mod list;
 mod live;
@@ -133,6 +134,8 @@ enum Verb {
     Backfill(backfill::Args),
     /// Run a recorded run again without a model
     Test(test::Args),
+    /// What is wrong with the jobs, and since when
+    Incidents(incidents::Args),
     /// Ask the history in SQL
     Query(query::Args),
     /// Write the whole history into one portable file
@@ -156,7 +159,7 @@ enum Verb {
 }
 
 /// Verbs of the contract that are not built yet: refused by name.
-const NOT_YET: &[&str] = &["agent", "incidents", "audit", "import", "skills"];
+const NOT_YET: &[&str] = &["agent", "audit", "import", "skills"];
 
 /// The program: parses the command line, does what it says, and returns the exit code of the
 /// contract.
@@ -194,6 +197,7 @@ pub fn main() -> ExitCode {
         Verb::Reload(args) => reload::reload(&context, &args),
         Verb::Backfill(args) => backfill::backfill(&context, &args),
         Verb::Test(args) => test::test(&context, &args),
+        Verb::Incidents(args) => incidents::incidents(&context, &args),
         Verb::Query(args) => query::query(&context, &args),
         Verb::Export(args) => export::export(&context, &args),
         Verb::Backup(args) => backup::backup(&context, &args),

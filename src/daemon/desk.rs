@@ -88,6 +88,10 @@ impl Desk {
                 let reply = self.ask(|answer| Event::ResumeWanted { job, answer }).await;
                 write_line(stream.get_mut(), &reply).await
             }
+            Request::Ack { incident } => {
+                let reply = self.ask(|answer| Event::AckWanted { incident, answer }).await;
+                write_line(stream.get_mut(), &reply).await
+            }
             Request::Reload => {
                 let reply = self.ask(|answer| Event::ReloadWanted(Some(answer))).await;
                 write_line(stream.get_mut(), &reply).await

@@ -19,10 +19,10 @@ use super::event::{Answer, Command, Event, Launch};
 use super::protocol::Reply;
 use crate::clock::{Clock, Now, to_millis};
 use crate::executor::{Ticket, Watchdog};
-use crate::job::{JobId, JobSpec};
+use crate::job::{BestEffort, JobId, JobSpec};
 use crate::plan::{Act, Chain, LiveId, Planner, Record, RunEnd, Server, Start};
 use crate::run::{CancelReason, RunId, SessionId, Trigger};
-use crate::store::{NewRun, QueuedRun, Recovered, RunSlot, Sending};
+use crate::store::{AlertRule, NewRun, QueuedRun, Recovered, RunSlot, Sending};
 use crate::turn::Variables;
 
 pub(super) use files::{all_words, job_rows};
@@ -118,6 +118,22 @@ impl Dispatcher {
         next.filter(|(id, due)| known.get(id).copied().flatten() != *due).collect()
     }
 
+    /// Who is told of what about the jobs.
+    pub(super) fn alert_rules(&self) -> Vec<AlertRule> {
+        let rule = |spec: &Arc<JobSpec>| {
+            let schedule = self.planner.rules_of(&spec.id).and_then(|it| it.schedule.clone());
+            let must_arrive = spec.delivers.iter().filter(|it| it.best_effort == BestEffort::No);
+            Some(AlertRule {
+                job: spec.id.clone(),
+                alert: spec.alert.clone()?,
+                provider: spec.agent().map(|agent| agent.model.provider.clone()),
+                schedule,
+                targets: must_arrive.map(|it| it.to.clone()).collect(),
+            })
+        };
+        self.jobs.values().filter_map(rule).collect()
+    }
+
     /// How many runs wait or run.
     pub fn active(&self) -> usize {
         self.active.len()
@@ -160,6 +176,10 @@ impl Dispatcher {
             Event::Patrol => self.look_at_sessions(wall),
             Event::RecoveryEnded { run_id, generation, end } => {
                 self.recovery_ended(&run_id, generation, &end, wall)
+            }
+            Event::AckWanted { incident, answer } => {
+                self.is_asked();
+                vec![Command::Ack(incident, answer)]
             }
             Event::StatusWanted(answer) => {
                 vec![Command::Answer(answer, Box::new(Reply::Status(Box::new(self.status()))))]

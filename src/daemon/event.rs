@@ -87,6 +87,13 @@ pub enum Event {
         /// What came of it.
         end: RecoveryEnd,
     },
+    /// Somebody knows of an incident.
+    AckWanted {
+        /// The beginning of its id.
+        incident: String,
+        /// Where the answer goes.
+        answer: Answer,
+    },
     /// Somebody asks how things are.
     StatusWanted(Answer),
     /// The files are to be read again.
@@ -171,6 +178,8 @@ pub enum Command {
     Cancel(Arc<Watchdog>, CancelReason),
     /// Free a session that nobody drives, if nothing of it lives.
     Rescue(Box<Rescue>),
+    /// Say in the ledger that an incident is known, and answer.
+    Ack(String, Answer),
     /// Write a line into the audit ledger.
     Audit(AuditRow),
     /// Nothing is left to do.
@@ -192,6 +201,7 @@ impl Command {
             | Self::Answer(..)
             | Self::Cancel(..)
             | Self::Rescue(_)
+            | Self::Ack(..)
             | Self::Audit(_)
             | Self::Exit => false,
         }

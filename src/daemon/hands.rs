@@ -60,6 +60,7 @@ impl Hands {
             Command::Answer(answer, reply) => return drop(answer.send(*reply)),
             Command::Cancel(watchdog, reason) => return watchdog.cancel(reason),
             Command::Rescue(rescue) => return self.rescue(executor, *rescue),
+            Command::Ack(incident, answer) => return ack(executor, incident, answer),
             Command::Audit(row) => return executor.store.offer_audit(row),
             Command::Probe(servers) => return self.probe(executor, servers),
             Command::ReadFiles => return self.read_files(executor),
@@ -113,6 +114,24 @@ impl Hands {
             drop(events.blocking_send(Event::FilesRead(Box::new(files))));
         });
     }
+}
+
+/// Says in the ledger that an incident is known.
+fn ack(executor: &Arc<Executor>, incident: String, answer: Answer) {
+    let executor = Arc::clone(executor);
+    tokio::spawn(async move {
+        let now = to_millis(executor.clock.wall());
+        let reply = match executor.store.ack_incident(&incident, now).await {
+            Ok(Some(incident)) => Reply::Acked { incident },
+            Ok(None) => {
+                let words = format!("there is not one open incident that begins with `{incident}`");
+                Reply::refused("unknown", words)
+            }
+            Err(error) => Reply::refused("internal", error.to_string()),
+        };
+        // Whoever asked may be gone.
+        let _ = answer.send(reply);
+    });
 }
 
 async fn write_in_order(

@@ -4,6 +4,7 @@
 //! a time and carries out what it says. `punctual run` without a running `serve` is the same
 //! daemon with its schedule switched off.
 
+mod alerts;
 mod client;
 mod desk;
 mod dispatcher;

@@ -30,6 +30,11 @@ pub enum Request {
         #[serde(default)]
         no_deliver: bool,
     },
+    /// Somebody knows of an incident.
+    Ack {
+        /// The beginning of its id.
+        incident: String,
+    },
     /// Start runs of past slots, one after the other.
     Backfill {
         /// Of which job.
@@ -113,6 +118,11 @@ pub enum Reply {
     Backfilling {
         /// How many.
         slots: usize,
+    },
+    /// This incident is known.
+    Acked {
+        /// Its id.
+        incident: String,
     },
     /// These jobs are held.
     Paused {

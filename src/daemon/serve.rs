@@ -7,6 +7,7 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::alerts::Alerts;
 use super::desk::{Desk, answer_all};
 use super::dispatcher::Scheduling;
 use super::event::{Command, Event};
@@ -38,6 +39,9 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 /// How long what is just being sent may take when `serve` leaves; what is cut by this may have
 /// arrived.
 const SENT_AT_THE_END: Duration = Duration::from_secs(5);
+
+/// How long the last look for incidents may take.
+const LOOKED_WITHIN: Duration = Duration::from_secs(2);
 
 /// How a daemon came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +87,7 @@ impl Daemon {
         let ticker = Ticker::start(Arc::clone(&executor.clock), sender.clone())?;
         let hands = Hands::new(sender.clone());
         let mut outlet = self.outlet_of_a_daemon_that_stays();
+        let mut alerts = outlet.is_some().then(|| self.open_alerts());
         let mut watch = self.watch_files();
         let mut stop = Stop::NotAsked;
         let mut patrol = Deadline::NEVER;
@@ -93,6 +98,7 @@ impl Daemon {
         let mut event = Some(Event::Woke);
         let stopped = 'serving: loop {
             let now = self.executor.clock.now();
+            let adopts = matches!(event, Some(Event::FilesAdopted(..)));
             commands.extend(event.take().into_iter().flat_map(|it| self.dispatcher.step(it, now)));
             for command in commands.drain(..) {
                 match command {
@@ -110,6 +116,7 @@ impl Daemon {
                     command => {
                         if command.starts_a_run() {
                             outlet.get_or_insert_with(|| self.open_outlet());
+                            alerts.get_or_insert_with(|| self.open_alerts());
                         }
                         let changes = matches!(command, Command::Record { .. });
                         if let Some(housekeeping) = housekeeping.as_ref().filter(|_| changes) {
@@ -118,6 +125,9 @@ impl Daemon {
                         hands.carry_out(&self.executor, command);
                     }
                 }
+            }
+            if let Some(alerts) = alerts.as_ref().filter(|_| adopts) {
+                alerts.use_rules(self.dispatcher.alert_rules());
             }
             ticker.aim(self.dispatcher.wake());
             patrol = self.next_patrol(patrol);
@@ -151,6 +161,10 @@ impl Daemon {
         };
         if stopped != Stopped::Done {
             self.close_rows().await;
+        }
+        if let (Some(alerts), Stopped::Done) = (&alerts, stopped) {
+            // What has just happened is told before anybody leaves.
+            drop(tokio::time::timeout(LOOKED_WITHIN, alerts.look()).await);
         }
         if let Some(outlet) = outlet {
             self.close_outlet(outlet, stopped, &mut signals).await;
@@ -220,6 +234,12 @@ impl Daemon {
     /// sends once it has a run.
     fn outlet_of_a_daemon_that_stays(&self) -> Option<Sender> {
         (self.dispatcher.scheduling() == Scheduling::On).then(|| self.open_outlet())
+    }
+
+    fn open_alerts(&self) -> Alerts {
+        let Executor { store, clock, .. } = &*self.executor;
+        let (rules, scheduling) = (self.dispatcher.alert_rules(), self.dispatcher.scheduling());
+        Alerts::start(store.clone(), Arc::clone(clock), rules, scheduling)
     }
 
     fn open_outlet(&self) -> Sender {

@@ -45,8 +45,8 @@ pub(super) async fn send(
     let mut env = base_environment();
     env.extend([
         ("PUNCTUAL_DELIVERY_ID".to_owned(), letter.delivery_id.clone()),
-        ("PUNCTUAL_JOB".to_owned(), letter.run.job.clone()),
-        ("PUNCTUAL_STATE".to_owned(), letter.run.state.clone()),
+        ("PUNCTUAL_JOB".to_owned(), letter.job().to_owned()),
+        ("PUNCTUAL_STATE".to_owned(), letter.state().to_owned()),
     ]);
     let spec = Spec {
         argv: argv.to_vec(),
@@ -55,7 +55,7 @@ pub(super) async fn send(
         output_bytes_max: OUTPUT_BYTES_MAX,
         errors: Errors::WithOutput,
     };
-    let household = Household::new(place.supervisor.clone(), letter.run.run_id.as_str());
+    let household = Household::new(place.supervisor.clone(), letter.id());
     let sent = run(&household, spec, &input.0, timeout).await;
     household.end_all(STOP_GRACE).await;
     sent
@@ -102,9 +102,8 @@ fn input_of(letter: &Letter, state_dir: &Path) -> Result<Input, String> {
     let write = || {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let mut options = std::fs::File::options();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-        serde_json::to_writer(std::io::BufWriter::new(file), &letter.run)?;
-        Ok::<_, std::io::Error>(())
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        std::io::Write::write_all(&mut file, &letter.json()?)
     };
     let written = write().map_err(|error| format!("write {}: {error}", path.display()));
     // Also what was only begun.

@@ -16,14 +16,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::http::Http;
-use super::letter::Letter;
+use super::letter::{Content, Letter};
 use super::sent::{AfterCrash, Sent};
 use super::{command, email, file, slack, webhook};
 use crate::clock::{Clock, Deadline, to_millis};
 use crate::config::{Config, Target, TargetKind};
 use crate::job::Masker;
 use crate::process::SupervisorPath;
-use crate::store::{Claim, DeliveryEnd, Outgoing, RunRecord, Store};
+use crate::store::{About, Claim, DeliveryEnd, Outgoing, RunRecord, Store, StoreError};
 
 /// Sends at once, in all.
 const IN_ALL_MAX: usize = 16;
@@ -289,23 +289,21 @@ impl Try {
 
     /// What there is to send, as the ledger has it now.
     async fn letter(&self, outgoing: &Outgoing) -> Result<Letter, Sent> {
-        let (store, run_id) = (self.outlet.store.clone(), outgoing.run_id.clone());
-        let read = move || {
-            let reader = store.reader()?;
-            let run = reader.run(&run_id)?;
-            let next_due = run.as_ref().map(|run| reader.next_due_of(&run.job)).transpose()?;
-            Ok::<_, crate::store::StoreError>((run, next_due.flatten()))
-        };
+        let (store, about) = (self.outlet.store.clone(), outgoing.about.clone());
+        let read = move || content(&store, &about);
         match tokio::task::spawn_blocking(read).await {
-            Ok(Ok((Some(run), next_due))) => Ok(Letter {
+            Ok(Ok(Some((content, next_due)))) => Ok(Letter {
                 delivery_id: outgoing.delivery_id.clone(),
-                attachments: if outgoing.attach { self.kept(&run) } else { Vec::new() },
-                run,
+                attachments: match (&content, outgoing.attach) {
+                    (Content::Run(run), true) => self.kept(run),
+                    (Content::Run(_) | Content::Incident(..), _) => Vec::new(),
+                },
+                content,
                 subject: outgoing.subject.clone(),
                 next_due,
                 parts_sent: outgoing.parts_sent,
             }),
-            Ok(Ok((None, _))) => Err(Sent::Refused("its run is not in the history".into())),
+            Ok(Ok(None)) => Err(Sent::Refused("what it tells of is not in the history".into())),
             Ok(Err(error)) => Err(Sent::not_yet(error.to_string())),
             Err(error) => Err(Sent::not_yet(error.to_string())),
         }
@@ -344,6 +342,28 @@ impl Try {
     }
 }
 
+/// What there is to say, and when the job is due next.
+fn content(store: &Store, about: &About) -> Result<Option<(Content, Option<String>)>, StoreError> {
+    let reader = store.reader()?;
+    match about {
+        About::Run(run_id) => {
+            let Some(run) = reader.run(run_id)? else { return Ok(None) };
+            let next_due = reader.next_due_of(&run.job)?;
+            Ok(Some((Content::Run(Box::new(run)), next_due)))
+        }
+        About::Incident(id, event) => {
+            let Some(incident) = reader.incident(id)? else { return Ok(None) };
+            let next_due = match &incident.job {
+                Some(job) => reader.next_due_of(job)?,
+                None => None,
+            };
+            let run = incident.run_id.as_deref().map(|run_id| reader.run(run_id)).transpose()?;
+            let run = run.flatten().map(Box::new);
+            Ok(Some((Content::Incident(Box::new(incident), *event, run), next_due)))
+        }
+    }
+}
+
 /// A receiver's words may repeat what it was sent.
 fn masked(end: DeliveryEnd, masker: &Masker) -> DeliveryEnd {
     let mask = |why: String| masker.mask(&why).into_owned();
@@ -356,17 +376,23 @@ fn masked(end: DeliveryEnd, masker: &Masker) -> DeliveryEnd {
 }
 
 fn log(outgoing: &Outgoing, end: &DeliveryEnd) {
-    let Outgoing { run_id, target, attempt, .. } = outgoing;
+    let Outgoing { delivery_id, target, attempt, .. } = outgoing;
     match end {
-        DeliveryEnd::Sent => tracing::info!(run_id, target, attempt, "delivered"),
+        DeliveryEnd::Sent => tracing::info!(delivery_id, target, attempt, "delivered"),
         DeliveryEnd::Again(error, at) => {
-            tracing::info!(run_id, target, attempt, error, again_at = %at, "not delivered yet");
+            tracing::info!(delivery_id, target, attempt, error, again_at = %at, "not delivered yet");
         }
         DeliveryEnd::Failed(error) => {
-            tracing::warn!(run_id, target, attempt, error, "delivery failed");
+            tracing::warn!(delivery_id, target, attempt, error, "delivery failed");
         }
         DeliveryEnd::Unknown(error) => {
-            tracing::warn!(run_id, target, attempt, error, "it is not known whether it arrived");
+            tracing::warn!(
+                delivery_id,
+                target,
+                attempt,
+                error,
+                "it is not known whether it arrived"
+            );
         }
     }
 }

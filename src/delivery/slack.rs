@@ -59,15 +59,13 @@ pub(super) async fn send(
 }
 
 fn messages(letter: &Letter) -> Vec<String> {
-    if !letter.is_success() {
-        return vec![form(&letter.notice())];
-    }
-    let head = format!("*{}*", letter.run.job);
-    let mut parts = split(&to_mrkdwn(&letter.reply()), MESSAGE_BYTES_MAX);
+    let Some(reply) = letter.reply() else { return vec![form(&letter.notice())] };
+    let head = format!("*{}*", letter.job());
+    let mut parts = split(&to_mrkdwn(&reply), MESSAGE_BYTES_MAX);
     let left_out = parts.len().saturating_sub(MESSAGES_MAX);
     if left_out > 0 {
         parts.truncate(MESSAGES_MAX);
-        let words = format!("\n_… cut here: run {} has all of it_", letter.run.run_id);
+        let words = format!("\n_… cut here: run {} has all of it_", letter.id());
         parts.last_mut().expect("there are many").push_str(&words);
     }
     let count = parts.len();

@@ -14,7 +14,7 @@ use super::sent::Sent;
 use crate::config::Webhook;
 use crate::job::{Environment, with_sources};
 
-/// Posts the run object.
+/// Posts the run object, or the incident.
 pub(super) async fn send(
     letter: &Letter,
     webhook: &Webhook,
@@ -25,7 +25,7 @@ pub(super) async fn send(
         Ok(url) => url,
         Err(error) => return Sent::Refused(format!("`url`: {}", with_sources(&error))),
     };
-    let body = match serde_json::to_vec(&letter.run) {
+    let body = match letter.json() {
         Ok(body) => body,
         Err(error) => return Sent::Refused(error.to_string()),
     };

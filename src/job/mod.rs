@@ -21,6 +21,7 @@ mod problem;
 mod prompt;
 mod read_after;
 mod read_agent;
+mod read_alert;
 mod read_checks;
 mod read_command;
 mod read_deliver;
@@ -52,6 +53,7 @@ pub use parse::{
 pub use problem::{Problem, Severity, sort_problems};
 pub use prompt::{AskedFor, Mention, PROMPT_VARIABLES};
 pub(crate) use read_agent::TOOLS;
+pub use read_alert::{AlertSpec, Cause};
 pub use read_checks::{ArtifactPattern, Check, CheckSpec, ReplySchema};
 pub use read_deliver::{
     BestEffort, DeliverSpec, DeliverWhen, OUTGOING_VARIABLES, SILENT_TOKEN, template_problem,

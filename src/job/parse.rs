@@ -14,6 +14,7 @@ use super::problem::{Problem, sort_problems};
 use super::prompt::Mention;
 use super::read_after;
 use super::read_agent;
+use super::read_alert;
 use super::read_checks;
 use super::read_command;
 use super::read_deliver;
@@ -267,6 +268,7 @@ fn job_spec(
         silent_token: read_deliver::silent_token(merged),
         delivers: read.delivers,
         artifacts: read.artifacts,
+        alert: read.alert,
         definition_hash: effective::hash(id, &effective),
         effective,
     }
@@ -286,6 +288,7 @@ pub(super) struct Read {
     pub(super) reply_schema: Option<read_checks::ReplySchema>,
     pub(super) delivers: Vec<read_deliver::DeliverSpec>,
     pub(super) artifacts: Vec<read_checks::ArtifactPattern>,
+    pub(super) alert: Option<read_alert::AlertSpec>,
 }
 
 /// What is being read: a whole job, or defaults in which anything may be missing.
@@ -324,6 +327,7 @@ impl Reader<'_> {
         let reply_schema = read_checks::reply_schema(self);
         let delivers = read_deliver::delivers(self);
         let artifacts = read_checks::artifacts(self);
+        let alert = read_alert::alert(self);
         let (does, workdir) = (does?, workdir?);
         Some(Read {
             schedule,
@@ -338,6 +342,7 @@ impl Reader<'_> {
             reply_schema,
             delivers,
             artifacts,
+            alert,
         })
     }
 

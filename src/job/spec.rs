@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::id::JobId;
 use super::money::Usd;
+use super::read_alert::{AlertSpec, Cause};
 use super::read_checks::{ArtifactPattern, CheckSpec, ReplySchema};
 use super::read_deliver::{DeliverSpec, DeliverWhen};
 use super::secret::SecretSource;
@@ -56,6 +57,8 @@ pub struct JobSpec {
     pub delivers: Vec<DeliverSpec>,
     /// Files that it has to make, and that are kept.
     pub artifacts: Vec<ArtifactPattern>,
+    /// Who is told when it is not well.
+    pub alert: Option<AlertSpec>,
     /// The definition with its defaults applied, secrets by name: what `show --effective` prints
     /// and `v1_definitions` keeps.
     pub effective: serde_json::Value,
@@ -80,7 +83,10 @@ impl JobSpec {
 
     /// Whether somebody hears of it when its runs fail.
     pub fn tells_of_failures(&self) -> bool {
-        self.delivers.iter().any(|it| matches!(it.when, DeliverWhen::Failed | DeliverWhen::Always))
+        let is_told =
+            |it: &DeliverSpec| matches!(it.when, DeliverWhen::Failed | DeliverWhen::Always);
+        self.delivers.iter().any(is_told)
+            || self.alert.as_ref().is_some_and(|alert| alert.is_on(Cause::Failed))
     }
 
     /// What the ledger has to know to send what comes of a run, as JSON; `None` if nothing is sent

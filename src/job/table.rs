@@ -37,7 +37,7 @@ pub(crate) static JOB: &[Key] = &[
     key("output", Table(OUTPUT), "", Now, "What a reply and a run's files must look like."),
     key("check", Tables(CHECK), "", Now, "What the host checks before it calls a run a success."),
     key("deliver", Tables(DELIVER), "", Now, "Where the reply is sent."),
-    key("alert", Table(ALERT), "", Later, "Who is told of failures."),
+    key("alert", Table(ALERT), "", Now, "Who is told of failures."),
     key("ping", Table(PING), "", Later, "A dead-man switch."),
     key("retention", Table(RETENTION), "", Now, "How much of its history is kept."),
 ];
@@ -247,11 +247,17 @@ static DELIVER: &[Key] = &[
 ];
 
 static ALERT: &[Key] = &[
-    key("on", Texts, "", Later, "What is told."),
-    key("after", Integer(1, 1_000_000), "1", Later, "Slots in a row."),
-    key("stale_after", Integer(1, 1_000_000), "", Later, "Periods without a success."),
-    key("cooldown", TIME, "", Later, "The least distance between two alerts."),
-    key("to", Text, "", Later, "A target of the configuration."),
+    key(
+        "on",
+        Texts,
+        r#"["failed", "missed", "over_budget", "delivery_failed"]"#,
+        Now,
+        "What is told; also \"stale\".",
+    ),
+    key("after", Integer(1, 1_000_000), "1", Now, "Slots in a row."),
+    key("stale_after", Integer(1, 1000), "", Now, "Periods without a success."),
+    key("cooldown", TIME, "", Now, "The least distance between two alerts."),
+    key("to", Text, "", Now, "A target of the configuration."),
 ];
 
 static PING: &[Key] = &[

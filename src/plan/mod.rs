@@ -25,7 +25,7 @@ pub use due::{
 pub use join::{How, REMEMBERED, SlotEnd};
 pub use planner::{Ahead, Decided, Planner};
 pub use reach::{ANSWERED_WITHIN, Server};
-pub use retry::{Chain, Follow, RunEnd, follow};
+pub use retry::{Chain, Follow, RunEnd, follow, is_provider_side};
 pub use rules::{Account, Availability, Memory, Pause, PauseCause, Rules};
 pub use simulate::{Behaviour, GLOBAL, Simulated, SimulatedLanes, Simulation, What, simulate};
 pub use spend::{Cap, Caps, Spent, Standing, UsedUp, day_after, day_in};

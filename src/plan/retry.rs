@@ -144,7 +144,7 @@ pub fn follow(rules: &Rules, chain: Chain, end: &RunEnd) -> Follow {
 /// The account after a slot that has failed for good at `end`.
 pub fn failed_slot(account: Account, end: &RunEnd) -> Account {
     let failed_slots = account.failed_slots.saturating_add(1);
-    let counted = u32::from(!is_provider_side(end));
+    let counted = u32::from(!is_of_provider(end));
     let index = usize::try_from(failed_slots - 1).unwrap_or(usize::MAX);
     let backoff = SLOT_BACKOFF[index.min(SLOT_BACKOFF.len() - 1)];
     Account {
@@ -176,27 +176,30 @@ fn provider_limit(rules: &Rules, due_at: Timestamp) -> Option<Timestamp> {
 /// A cause on the provider's side, of an attempt in which no tool ran: it does not use up the
 /// attempts.
 fn is_providers_fault(end: &RunEnd) -> bool {
-    is_provider_side(end) && end.tool_calls == 0
+    is_of_provider(end) && end.tool_calls == 0
 }
 
 /// A cause on the provider's side, whatever the attempt had done: it never pauses a job.
-fn is_provider_side(end: &RunEnd) -> bool {
+fn is_of_provider(end: &RunEnd) -> bool {
+    end.kind.is_some_and(is_provider_side)
+}
+
+/// Whether a failure is a provider's, and not the job's.
+pub fn is_provider_side(kind: ErrorKind) -> bool {
     use ErrorKind::{
         FirstTokenTimeout, IdleTimeout, ModelUnreachable, Network, Overloaded, ProviderTimeout,
         RateLimit, ServerError,
     };
     matches!(
-        end.kind,
-        Some(
-            RateLimit
-                | Overloaded
-                | Network
-                | ModelUnreachable
-                | ServerError
-                | FirstTokenTimeout
-                | IdleTimeout
-                | ProviderTimeout
-        )
+        kind,
+        RateLimit
+            | Overloaded
+            | Network
+            | ModelUnreachable
+            | ServerError
+            | FirstTokenTimeout
+            | IdleTimeout
+            | ProviderTimeout
     )
 }
 

@@ -46,6 +46,11 @@ id!(
     SessionId
 );
 
+id!(
+    /// One incident.
+    IncidentId
+);
+
 fn new_ulid(wall: Timestamp) -> String {
     let since_epoch = u64::try_from(wall.as_millisecond()).unwrap_or(0);
     let random = ulid::Ulid::generate().random();

@@ -5,10 +5,12 @@
 //! [`Store`] is one transaction, and what it records is on the disk when it returns.
 
 mod audit;
+mod condition;
 mod costs;
 mod error;
 mod export;
 mod first;
+mod incidents;
 mod instant;
 mod jobs;
 mod ledger;
@@ -36,9 +38,10 @@ pub use audit::{Actor, AuditKind, AuditRow};
 pub use costs::{CostRow, Days};
 pub use error::StoreError;
 pub use export::{ExportedTable, copy, export};
+pub use incidents::{AlertRule, IncidentEvent, IncidentRecord, Incidents, Looked, Scope};
 pub use jobs::{Definition, JobMemory, JobRow};
 pub use ledger::{NewRun, Receipt, Recorded, RunSlot, Sending};
-pub use outbox::{Claim, DeliveryEnd, Outgoing};
+pub use outbox::{About, Claim, DeliveryEnd, Outgoing};
 pub use pages::Lived;
 pub use query::{QueryLimits, Table};
 pub use read::{JobSummary, PastSlot, Reader, RunFilter, SlotFilter, SlotSummary};
@@ -72,6 +75,7 @@ pub struct Store {
     outbox: Arc<Notify>,
     /// On which day a cost counts.
     days: Days,
+    stirred: Arc<Notify>,
 }
 
 impl Store {
@@ -79,10 +83,10 @@ impl Store {
     pub fn open(state_dir: &Path, owner: Owner) -> Result<Self, StoreError> {
         let path = database_in(state_dir);
         let mut connection = writer::connect(&path)?;
-        let outbox = Arc::new(Notify::new());
-        ring_for_new_rows(&mut connection, &outbox)?;
+        let (outbox, stirred) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        ring_for_new_rows(&mut connection, [("deliveries", &outbox), ("stirred", &stirred)])?;
         let (writer, days) = (Writer::start(connection), Days::default());
-        Ok(Self { path, owner, writer, outbox, days })
+        Ok(Self { path, owner, writer, outbox, days, stirred })
     }
 
     /// The same store, with costs counted on these days.
@@ -101,6 +105,11 @@ impl Store {
         Reader::open(&self.path)
     }
 
+    /// Rings when something has happened that may begin or end an incident.
+    pub fn stirred_bell(&self) -> Arc<Notify> {
+        Arc::clone(&self.stirred)
+    }
+
     /// Folds the write-ahead log back into the database, as far as readers allow it.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
         self.writer
@@ -112,11 +121,16 @@ impl Store {
 }
 
 /// It rings before the commit: a claim is written behind it, and so finds what was committed.
-fn ring_for_new_rows(db: &mut Connection, outbox: &Arc<Notify>) -> Result<(), StoreError> {
-    let outbox = Arc::clone(outbox);
+fn ring_for_new_rows(
+    db: &mut Connection,
+    bells: [(&'static str, &Arc<Notify>); 2],
+) -> Result<(), StoreError> {
+    let bells = bells.map(|(table, bell)| (table, Arc::clone(bell)));
     db.update_hook(Some(move |action, _: &str, table: &str, _| {
-        if action == Action::SQLITE_INSERT && table == "deliveries" {
-            outbox.notify_one();
+        if action == Action::SQLITE_INSERT
+            && let Some((_, bell)) = bells.iter().find(|(name, _)| *name == table)
+        {
+            bell.notify_one();
         }
     }))?;
     Ok(())

@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::Deserialize;
 
 use super::error::StoreError;
+use super::incidents::IncidentEvent;
 use super::writer::Patience;
 use super::{Reader, Store, instant};
 use crate::job::{BestEffort, DeliverSpec, DeliverWhen, JobId};
@@ -22,7 +23,7 @@ pub struct Outgoing {
     /// The same for every try.
     pub delivery_id: String,
     /// What it tells of.
-    pub run_id: String,
+    pub about: About,
     /// Where it goes.
     pub target: String,
     /// The template of its subject.
@@ -37,6 +38,15 @@ pub struct Outgoing {
     pub queued_at: Timestamp,
     /// How often it was sent again because nobody knew whether it had arrived.
     pub repeats: u32,
+}
+
+/// What something to be sent tells of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// How a run has ended.
+    Run(String),
+    /// What has become of an incident.
+    Incident(String, IncidentEvent),
 }
 
 /// How a try to send went.
@@ -253,12 +263,17 @@ pub(super) fn is_silence(payload: &str, token: &str) -> bool {
 }
 
 const OUTGOING: &str = "delivery_id, run_id, target, subject, attach, attempts, parts_sent,
-     queued_at, repeats";
+     queued_at, repeats, incident, event";
 
 fn outgoing_from(row: &Row<'_>) -> rusqlite::Result<Outgoing> {
+    let about = match (row.get(9)?, row.get::<_, Option<String>>(10)?.as_deref()) {
+        (Some(incident), Some("over")) => About::Incident(incident, IncidentEvent::Over),
+        (Some(incident), _) => About::Incident(incident, IncidentEvent::Opened),
+        (None, _) => About::Run(row.get(1)?),
+    };
     Ok(Outgoing {
         delivery_id: row.get(0)?,
-        run_id: row.get(1)?,
+        about,
         target: row.get(2)?,
         subject: row.get(3)?,
         attach: row.get(4)?,

@@ -64,7 +64,7 @@ impl Dispatcher {
     }
 
     /// Without a schedule, the first request is what the process is there for.
-    fn is_asked(&mut self) {
+    pub(super) fn is_asked(&mut self) {
         if self.scheduling == Scheduling::Off && self.phase == Phase::Open {
             self.phase = Phase::Draining;
         }
