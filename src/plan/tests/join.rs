@@ -1,5 +1,9 @@
 //! What comes after what.
 
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
 use super::tests::{EIGHT, at, cron, id};
 use super::*;
 use crate::job::{AfterSpec, Overlap, When};
@@ -251,4 +255,66 @@ fn a_backfill_starts_nothing_after_it() {
         scene.planner.run_past(&id("a"), vec![(at("2026-11-30T08:30:00Z"), 1)], scene.now);
     scene.keep(acts);
     assert_eq!(scene.end("a", State::Succeeded), Vec::<String>::new());
+}
+
+/// The rows of a job as counts of instants by their decision, and whether any instant has two.
+fn instants(rows: &[String], job: &str) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.starts_with(&format!("{job} "))) {
+        let [_, range, decision, ..] = row.split(' ').collect::<Vec<_>>()[..] else { continue };
+        if range == "turned" {
+            continue;
+        }
+        let (first, last) = match range.split_once("..") {
+            Some((first, rest)) => (first, rest.split('x').next().unwrap()),
+            None => (range, range),
+        };
+        let minutes = |text: &str| {
+            let (hours, minutes) = text.split_once(':').unwrap();
+            hours.parse::<u32>().unwrap() * 60 + minutes.parse::<u32>().unwrap()
+        };
+        for at in (minutes(first)..=minutes(last)).step_by(5) {
+            let key = format!("{:02}:{:02}", at / 60, at % 60);
+            let known = all.insert(key, decision.to_owned());
+            assert_eq!(known, None, "{at} of {job} is decided twice");
+        }
+    }
+    all
+}
+
+proptest! {
+    /// Whatever happens upstream, each of its slots is one of the job after it, once it has ended.
+    #[test]
+    fn no_slot_is_lost_on_the_way_down(
+        steps in proptest::collection::vec((0..3_u8, 1..900_i64, 0..4_usize), 1..40),
+    ) {
+        let jobs = vec![
+            ("a", five()),
+            ("b", after(&["a"], When::Succeeded)),
+            ("c", after(&["a", "b"], When::Finished)),
+        ];
+        let mut scene = Scene::new(jobs);
+        let mut rows = Vec::new();
+        let states = [State::Succeeded, State::Failed, State::Cancelled, State::Interrupted];
+        for (what, seconds, which) in steps {
+            if scene.now.strftime("%H").to_string().parse::<u32>().unwrap() >= 22 {
+                break;
+            }
+            rows.extend(scene.pass(seconds));
+            let job = ["a", "b", "c"][usize::from(what)];
+            if scene.live.iter().any(|(id, _)| id.as_str() == job) {
+                rows.extend(scene.end(job, states[which]));
+            }
+        }
+        // All that lives comes to its end.
+        for job in ["a", "b", "c"] {
+            while scene.live.iter().any(|(id, _)| id.as_str() == job) {
+                rows.extend(scene.end(job, State::Succeeded));
+            }
+        }
+        let [a, b, c] = ["a", "b", "c"].map(|job| instants(&rows, job));
+        let due = |rows: &BTreeMap<String, String>| rows.keys().cloned().collect::<Vec<_>>();
+        prop_assert_eq!(due(&a), due(&b));
+        prop_assert_eq!(due(&a), due(&c));
+    }
 }
