@@ -52,6 +52,8 @@ pub fn month(house: &House, now: Timestamp) -> Past {
     past.run("report-2", "report", hours(30), &unmet);
     what_they_did(&past);
     what_was_passed_over(&past);
+    what_was_sent(&past);
+    what_it_cost(&past);
     past
 }
 
@@ -101,6 +103,42 @@ fn what_they_did(past: &Past) {
             "checks",
             &json!({"run_id": run_id, "n": 1, "name": "report exists",
             "passed": passed, "detail": detail}),
+        );
+    }
+}
+
+fn what_was_sent(past: &Past) {
+    for (n, run_id, target, state, settled, error) in [
+        (1, "digest-01", "ops", "sent", days(1), ""),
+        (2, "backup-1", "ops", "failed", days(3), "404 Not Found"),
+        (3, "backup-2", "ops", "failed", days(2), "404 Not Found"),
+        (4, "report-1", "chat", "unknown", days(1), "the answer was lost"),
+    ] {
+        let at = past.ago(settled);
+        let error = if error.is_empty() { Value::Null } else { json!(error) };
+        past.row(
+            "deliveries",
+            &json!({"delivery_id": format!("d{n}"), "run_id": run_id, "job": "any",
+            "target": target, "state": state, "attempts": 1, "queued_at": at, "next_at": at,
+            "last_error": error, "settled_at": at}),
+        );
+    }
+}
+
+fn what_it_cost(past: &Past) {
+    for (ago, job, model, runs, usd, unpriced) in [
+        (days(3), "digest", "cloud/m", 20, json!(1.25), 0),
+        (days(200), "digest", "cloud/m", 29, json!(1.0), 0),
+        (days(200), "backup", "cloud/m", 1, json!(1.0), 1),
+        (days(200), "report", "local/m", 7, Value::Null, 7),
+        (days(390), "report", "local/m", 99, json!(9.0), 0),
+        (days(3), "load", "", 5, Value::Null, 0),
+    ] {
+        let day = past.ago(ago)[..10].to_owned();
+        past.row(
+            "costs",
+            &json!({"day": day, "day_of_all": day, "job": job, "model": model, "runs": runs,
+            "failed": 0, "usd": usd, "unpriced_runs": unpriced}),
         );
     }
 }
