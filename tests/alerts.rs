@@ -275,3 +275,20 @@ fn status_and_validate_say_whose_failures_reach_nobody() {
     let said = house.say(&["validate"]).stdout;
     assert!(said.contains("failures of all 3 jobs reach somebody"), "{said}");
 }
+
+#[test]
+fn money_that_is_used_up_is_told_once() {
+    let stub = receiver();
+    let price = "[models.providers.local.models.m]\nprice = { input = 1e6, output = 1e6 }\n";
+    let house = scripted(MIXED, &format!("{}{price}", hook(&stub)));
+    let alert = "[alert]\nto = \"ops\"\non = [\"over_budget\"]\n";
+    let job = |usd: &str| format!("{PLAIN}{alert}[limits]\nmax_usd = {usd}\n");
+    house.job("j", &job("0.5"));
+    for _ in 0..2 {
+        assert_eq!(house.run("j").1["error"]["kind"], "budget");
+    }
+    assert_eq!(told(&stub), [json!(["opened", "over_budget", "j"])]);
+    house.job("j", &job("1_000_000.0"));
+    assert_eq!(house.run("j").0, Some(0));
+    assert_eq!(told(&stub)[1..], [json!(["over", "over_budget", "j"])]);
+}
