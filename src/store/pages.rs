@@ -65,8 +65,12 @@ fn runs(filter: &RunFilter) -> Page {
         (None | Some(State::Succeeded), None) => "runs_by_time",
         (None | Some(State::Succeeded), Some(_)) => "runs_by_job",
         // Without it, a job that never fails would be read to its first run.
-        (Some(State::Failed | State::TimedOut | State::Cancelled | State::Interrupted), _) => {
-            "runs_not_well"
+        (Some(State::Failed | State::TimedOut | State::Cancelled | State::Interrupted), job) => {
+            if job.is_some() {
+                "runs_not_well_of_job"
+            } else {
+                "runs_not_well"
+            }
         }
         (Some(State::Queued | State::Running), _) => "runs_open",
     };
@@ -122,6 +126,8 @@ const REACH: SignedDuration = SignedDuration::from_hours(48);
 impl Reader {
     /// Runs, newest first.
     pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRecord>, StoreError> {
+        // One look for all of it: so it is of one moment, and no statement begins a look of its own.
+        let _of_one_moment = self.0.unchecked_transaction()?;
         let ids: Vec<String> = runs(filter).rows(self, |row| row.get(0))?;
         ids.iter().filter_map(|id| self.run(id).transpose()).collect()
     }
@@ -198,7 +204,10 @@ mod tests {
                     RunFilter { job: job.clone(), state: *state, since, until: since, limit: 50 };
                 let steps = plan(&reader, &runs(&filter));
                 let by = match (state, job) {
-                    (Some(State::Failed), _) => "SEARCH runs USING INDEX runs_not_well (state=?",
+                    (Some(State::Failed), None) => "SEARCH runs USING INDEX runs_not_well (state=?",
+                    (Some(State::Failed), Some(_)) => {
+                        "SEARCH runs USING INDEX runs_not_well_of_job (job=? AND state=?"
+                    }
                     (Some(State::Running), _) => "SEARCH runs USING INDEX runs_open (state=?",
                     (_, Some(_)) => "SEARCH runs USING INDEX runs_by_job (job=?",
                     (_, None) if since.is_none() => "SCAN runs USING INDEX runs_by_time",
