@@ -25,6 +25,7 @@ fn sources(folder: &Path) -> Sources {
             ("LOCAL_KEY", "sk-local-0123456789"),
             ("PG_SECRET", "hunter22"),
             ("SHORT", "abc"),
+            ("HC_DAILY", "https://hc.example/daily"),
         ]),
         current_dir: folder.to_owned(),
     }
@@ -157,7 +158,7 @@ fn the_files_with_every_key_load_without_a_word() {
     let missing: Vec<_> =
         all.filter(|key| !key.later && !written(&key.path)).map(|key| key.path).collect();
     // The other ways to say when and what.
-    assert_eq!(missing, ["schedule.every", "schedule.at", "agent.prompt_file"]);
+    assert_eq!(missing, ["schedule.at", "agent.prompt_file"]);
 }
 
 /// A key of a schema.
@@ -205,7 +206,10 @@ fn sample(key: &SchemaKey) -> String {
         "models.providers.name.api" => "ollama",
         "models.providers.name.base_url" => "https://models.example/v1",
         "models.providers.name.script" => "answers.toml",
-        "targets.name.url" => "https://hooks.example",
+        "targets.name.url" | "ping.url" | "heartbeat.url" => "https://hooks.example",
+        "ping.url_env" | "heartbeat.url_env" => "HC_DAILY",
+        "ping.url_file" => "../hook.url",
+        "heartbeat.url_file" => "hook.url",
         "targets.name.from" => "cron@example.com",
         "alert.to" => "ops",
         _ => "",
@@ -249,6 +253,9 @@ fn job_text(path: &str, name: &str, value: &str) -> String {
     if table == "alert" && name != "to" {
         text += "alert.to = \"ops\"\n";
     }
+    if table == "ping" && !path.ends_with(name) {
+        text += "ping.url_env = \"HC_DAILY\"\n";
+    }
     if path == "alert.stale_after" {
         text += "alert.on = [\"stale\"]\nschedule.cron = \"0 9 * * *\"\n";
     }
@@ -285,8 +292,12 @@ fn config_problems(path: &str, name: &str, value: &str) -> Vec<Problem> {
     } else if !about_api {
         text += "models.providers.name.api = \"openai\"\n";
     }
+    if path == "heartbeat.every" {
+        text += "heartbeat.url_env = \"HC_DAILY\"\n";
+    }
     let folder = folder(&text, &[]);
     std::fs::write(folder.path().join("answers.toml"), "rule = []\n").unwrap();
+    std::fs::write(folder.path().join("hook.url"), "https://hooks.example\n").unwrap();
     match config::load(&sources(folder.path())) {
         Ok((_, warnings)) => warnings,
         Err(problems) => problems,
@@ -408,7 +419,7 @@ fn a_misspelt_key_is_told_the_right_one_at_every_level() {
 fn defaults(schema: &Value) -> Vec<(String, Value)> {
     let all = keys(schema, "").into_iter().filter(|key| !key.later);
     // Tables that mean something else when they are there at all.
-    let absent = ["gate.", "command.", "after.", "alert."];
+    let absent = ["gate.", "command.", "after.", "alert.", "ping.", "heartbeat."];
     let all = all.filter(|key| !absent.iter().any(|table| key.path.starts_with(table)));
     let with_value = all.filter_map(|key| Some((key.path, key.schema.get("default")?.clone())));
     with_value.filter(|(_, value)| *value != json!({})).collect()

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::calendars::{calendar_files, calendars};
 use super::diagnostics::{diagnostics, session_lock_timeout, warn_of_long_windows};
+use super::heartbeat::heartbeat;
 use super::providers::{Directory, directory};
 use super::sources::Sources;
 use super::table::CONFIG;
@@ -104,6 +105,7 @@ fn read(
     let timezone = zones.as_ref().and_then(|zones| timezone(root, zones, problems));
     let directory = directory(root, problems);
     let targets = targets(root, problems);
+    let heartbeat = heartbeat(root, &sources.environment, problems);
     let agent = agent_defaults(root, &directory, problems);
     let diagnostics = diagnostics(root, problems);
     warn_of_long_windows(root, directory.providers.keys(), diagnostics, problems);
@@ -130,6 +132,7 @@ fn read(
             days: root.integer("retention.days"),
         },
         targets,
+        heartbeat,
         allow_hosts: allow_hosts(root),
         directory,
         defaults,

@@ -7,6 +7,7 @@
 mod auth;
 mod calendars;
 mod diagnostics;
+mod heartbeat;
 mod jobs;
 mod load;
 mod others;
@@ -32,6 +33,7 @@ use targets::JobTargets;
 
 pub use auth::{ApiKey, Auth, AuthProfile};
 pub use diagnostics::{Diagnostics, Thresholds};
+pub use heartbeat::Heartbeat;
 pub use jobs::{JobSet, load_jobs};
 pub use load::{load, state_dir};
 pub use providers::{Api, ModelConfig, Price, ProviderConfig};
@@ -71,6 +73,8 @@ pub struct Config {
     pub retention: Retention,
     /// Where replies and alerts can be sent, by name.
     pub targets: BTreeMap<String, Target>,
+    /// Whom `serve` tells that it lives.
+    pub heartbeat: Option<Heartbeat>,
     /// Private hosts that may be reached all the same: `host` or `host:port`.
     pub allow_hosts: Vec<String>,
     /// Where secrets are looked up.

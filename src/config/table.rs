@@ -34,7 +34,7 @@ pub(crate) static CONFIG: &[Key] = &[
     key("defaults", Table(JOB), "", Now, "Job tables that every job starts from."),
     key("ceilings", Table(CEILINGS), "", Now, "What no job may exceed."),
     key("budget", Table(BUDGET), "", Now, "What all jobs may cost."),
-    key("heartbeat", Table(HEARTBEAT), "", Later, "A ping of `serve` itself."),
+    key("heartbeat", Table(HEARTBEAT), "", Now, "A ping of `serve` itself."),
     key(
         "retention",
         Table(RETENTION),
@@ -242,8 +242,8 @@ static BUDGET: &[Key] =
     &[key("max_usd_per_day", Amount, "", Now, "The cost of a day, all jobs together, in USD.")];
 
 static HEARTBEAT: &[Key] = &[
-    key("url", Text, "", Later, "Where to ping."),
-    key("url_env", Text, "", Later, "The environment variable that holds it."),
-    key("url_file", Text, "", Later, "The file that holds it."),
-    key("every", TIME, "", Later, "How often."),
+    key("url", Text, "", Now, "Where to ping."),
+    key("url_env", Text, "", Now, "The environment variable that holds it."),
+    key("url_file", Text, "", Now, "The file that holds it."),
+    key("every", TIME, r#""1m""#, Now, "How often; at least 10s."),
 ];

@@ -8,13 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
-use url::Url;
 
 use crate::job::keys::did_you_mean;
 use crate::job::tree::{Item, Node};
 use crate::job::{
     Environment, Problem, SecretText, Targets, Unresolved, secret_text, template_problem,
-    with_sources,
+    url_problem, with_sources,
 };
 
 /// How long one try to send may take.
@@ -367,16 +366,5 @@ impl Reader<'_> {
             self.refuse("argv", "a command cannot hold a NUL byte", None);
         }
         Some(TargetKind::Command { argv, folder })
-    }
-}
-
-/// What is wrong with an address, without the address.
-fn url_problem(text: &str) -> Option<String> {
-    match Url::parse(text.trim()) {
-        Err(error) => Some(format!("this is not a URL: {error}")),
-        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-            Some("it is reached by http or https".to_owned())
-        }
-        Ok(_) => None,
     }
 }

@@ -19,7 +19,7 @@ use super::event::{Answer, Command, Event, Launch};
 use super::protocol::Reply;
 use crate::clock::{Clock, Now, to_millis};
 use crate::executor::{Ticket, Watchdog};
-use crate::job::{BestEffort, JobId, JobSpec};
+use crate::job::{BestEffort, JobId, JobSpec, SecretText};
 use crate::plan::{Act, Chain, LiveId, Planner, Record, RunEnd, Server, Start};
 use crate::run::{CancelReason, RunId, SessionId, Trigger};
 use crate::store::{AlertRule, NewRun, QueuedRun, Recovered, RunSlot, Sending};
@@ -116,6 +116,12 @@ impl Dispatcher {
     ) -> Vec<(JobId, Option<Timestamp>)> {
         let next = self.planner.ids().map(|id| (id.clone(), self.planner.next_due_of(id)));
         next.filter(|(id, due)| known.get(id).copied().flatten() != *due).collect()
+    }
+
+    /// Whom the jobs ring.
+    pub(super) fn ping_urls(&self) -> HashMap<JobId, SecretText> {
+        let url = |spec: &Arc<JobSpec>| Some((spec.id.clone(), spec.ping.clone()?));
+        self.jobs.values().filter_map(url).collect()
     }
 
     /// Who is told of what about the jobs.

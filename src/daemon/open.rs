@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, mpsc};
 
 use super::dispatcher::{Dispatcher, Scheduling, all_words, job_rows};
 use super::lock::{Kind, LockError, StateLock};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet, load_jobs};
-use crate::executor::{Bus, Executor, Lanes, Models, Purse};
+use crate::executor::{Bus, Executor, Lanes, Milestone, Models, Purse};
 use crate::job::{AfterSpec, JobId, JobSpec, Problem};
 use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, Rules, SlotEnd};
 use crate::process::{ProcessId, SupervisorPath, boot_id, end_orphans, living_runs};
@@ -31,6 +31,8 @@ pub struct Daemon {
     pub problems: Vec<Problem>,
     /// What a dead process had left open.
     pub recovered: Recovered,
+    /// What its runs tell of themselves, until somebody rings for it.
+    pub(super) milestones: mpsc::UnboundedReceiver<Milestone>,
 }
 
 /// A daemon that cannot start.
@@ -117,6 +119,7 @@ impl Daemon {
             Dispatcher::new(Arc::clone(&clock), planner, specs, invalid, scheduling);
         dispatcher.holds(&config, now);
         store.note_start(dispatcher.next_dues_other_than(&was_due), now).await?;
+        let (milestones, heard) = mpsc::unbounded_channel();
         let executor = Executor {
             models: Models::new(&config),
             lanes: Lanes::new(config.scheduler.max_concurrent_runs, &config.lanes),
@@ -127,8 +130,16 @@ impl Daemon {
             store,
             supervisor,
             deck: None,
+            milestones: Some(milestones),
         };
-        Ok(Self { executor: Arc::new(executor), dispatcher, _lock: lock, problems, recovered })
+        Ok(Self {
+            executor: Arc::new(executor),
+            dispatcher,
+            _lock: lock,
+            problems,
+            recovered,
+            milestones: heard,
+        })
     }
 
     /// The configuration.

@@ -100,6 +100,8 @@ impl Rehearsal {
             // What others have spent today is no part of it.
             purse: Purse::default(),
             deck: Some(deck.clone()),
+            // Nobody who watches the job learns of a rehearsal.
+            milestones: None,
             config,
             clock: Arc::clone(&clock),
             store,

@@ -19,7 +19,7 @@ use super::socket;
 use super::ticker::Ticker;
 use super::watch::FileWatch;
 use crate::clock::Deadline;
-use crate::delivery::{Outlet, Sender};
+use crate::delivery::{Outlet, Pings, Sender};
 use crate::executor::Executor;
 
 /// Events that may wait. The loop takes microseconds for one; whoever has to wait here waits for
@@ -42,6 +42,9 @@ const SENT_AT_THE_END: Duration = Duration::from_secs(5);
 
 /// How long the last look for incidents may take.
 const LOOKED_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long what is left to ring may take at the end: a switch is no reason to stay.
+const RUNG_AT_THE_END: Duration = Duration::from_secs(3);
 
 /// How a daemon came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,22 +78,17 @@ impl Daemon {
     pub async fn serve(mut self, listening: Listening) -> std::io::Result<Stopped> {
         let Listening { socket, mut signals } = listening;
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
-        let executor = Arc::clone(&self.executor);
-        let desk = Desk {
-            events: sender.clone(),
-            bus: executor.bus.clone(),
-            store: executor.store.clone(),
-            lanes: executor.lanes.clone(),
-        };
-        let desk = tokio::spawn(answer_all(socket, desk));
+        let desk = tokio::spawn(answer_all(socket, self.desk(sender.clone())));
         let housekeeping = self.keep_house();
-        let ticker = Ticker::start(Arc::clone(&executor.clock), sender.clone())?;
+        let ticker = Ticker::start(Arc::clone(&self.executor.clock), sender.clone())?;
         let hands = Hands::new(sender.clone());
         let mut outlet = self.outlet_of_a_daemon_that_stays();
         let mut alerts = outlet.is_some().then(|| self.open_alerts());
+        let pings = self.open_pings();
         let mut watch = self.watch_files();
         let mut stop = Stop::NotAsked;
         let mut patrol = Deadline::NEVER;
+        let mut beat = self.first_beat();
 
         // What a dead process left comes first; then what was missed while nobody looked.
         let recovered = std::mem::take(&mut self.recovered);
@@ -110,7 +108,12 @@ impl Daemon {
                         if let Some(outlet) = &outlet {
                             outlet.use_config(Arc::clone(&config));
                         }
+                        pings.use_config(Arc::clone(&config));
+                        let before = self.beats_every();
                         self.executor = Arc::new(self.executor.under(config));
+                        if before != self.beats_every() {
+                            beat = self.first_beat();
+                        }
                         self.watch_anew(&mut watch);
                     }
                     command => {
@@ -118,9 +121,11 @@ impl Daemon {
                             outlet.get_or_insert_with(|| self.open_outlet());
                             alerts.get_or_insert_with(|| self.open_alerts());
                         }
-                        let changes = matches!(command, Command::Record { .. });
-                        if let Some(housekeeping) = housekeeping.as_ref().filter(|_| changes) {
-                            housekeeping.note_change();
+                        if let Command::Record { record, .. } = &command {
+                            pings.decided(record);
+                            if let Some(housekeeping) = &housekeeping {
+                                housekeeping.note_change();
+                            }
                         }
                         hands.carry_out(&self.executor, command);
                     }
@@ -128,6 +133,9 @@ impl Daemon {
             }
             if let Some(alerts) = alerts.as_ref().filter(|_| adopts) {
                 alerts.use_rules(self.dispatcher.alert_rules());
+            }
+            if adopts {
+                pings.use_urls(self.dispatcher.ping_urls());
             }
             ticker.aim(self.dispatcher.wake());
             patrol = self.next_patrol(patrol);
@@ -156,9 +164,36 @@ impl Daemon {
                     patrol = Deadline::NEVER;
                     Some(Event::Patrol)
                 }
+                // Here, so that a loop that hangs is missed.
+                () = beat.wait() => {
+                    beat = self.beat(&pings, &stop);
+                    None
+                }
                 event = events.recv() => event,
             };
         };
+        self.tell_the_rest(stopped, alerts, outlet, pings, &mut signals).await;
+        drop((ticker, housekeeping));
+        desk.abort();
+        socket::remove(&self.executor.config.state_dir);
+        tracing::info!(how = ?stopped, "stopped");
+        Ok(stopped)
+    }
+
+    fn desk(&self, events: mpsc::Sender<Event>) -> Desk {
+        let Executor { bus, store, lanes, .. } = &*self.executor;
+        Desk { events, bus: bus.clone(), store: store.clone(), lanes: lanes.clone() }
+    }
+
+    /// Closes and tells what there is left to close and to tell. A switch is rung meanwhile.
+    async fn tell_the_rest(
+        &self,
+        stopped: Stopped,
+        alerts: Option<Alerts>,
+        outlet: Option<Sender>,
+        pings: Pings,
+        signals: &mut Signals,
+    ) {
         if stopped != Stopped::Done {
             self.close_rows().await;
         }
@@ -166,14 +201,16 @@ impl Daemon {
             // What has just happened is told before anybody leaves.
             drop(tokio::time::timeout(LOOKED_WITHIN, alerts.look()).await);
         }
-        if let Some(outlet) = outlet {
-            self.close_outlet(outlet, stopped, &mut signals).await;
-        }
-        drop((ticker, housekeeping));
-        desk.abort();
-        socket::remove(&self.executor.config.state_dir);
-        tracing::info!(how = ?stopped, "stopped");
-        Ok(stopped)
+        let within = match stopped {
+            Stopped::Done => RUNG_AT_THE_END,
+            Stopped::OutOfGrace | Stopped::AtOnce => Duration::ZERO,
+        };
+        let sent = async {
+            if let Some(outlet) = outlet {
+                self.close_outlet(outlet, stopped, signals).await;
+            }
+        };
+        tokio::join!(sent, pings.close(within));
     }
 
     /// Listens for signals and on the control socket. Apart from [`Daemon::serve`], so that whoever
@@ -234,6 +271,38 @@ impl Daemon {
     /// sends once it has a run.
     fn outlet_of_a_daemon_that_stays(&self) -> Option<Sender> {
         (self.dispatcher.scheduling() == Scheduling::On).then(|| self.open_outlet())
+    }
+
+    fn open_pings(&mut self) -> Pings {
+        let (_, none) = mpsc::unbounded_channel();
+        let milestones = std::mem::replace(&mut self.milestones, none);
+        let Executor { store, config, .. } = &*self.executor;
+        let pings = Pings::start(store.clone(), Arc::clone(config), milestones);
+        pings.use_urls(self.dispatcher.ping_urls());
+        pings
+    }
+
+    fn beats_every(&self) -> Option<Duration> {
+        self.executor.config.heartbeat.as_ref().map(|it| it.every)
+    }
+
+    /// `serve` says at once that it lives; a process that is there for one request never does.
+    fn first_beat(&self) -> Deadline {
+        match (self.dispatcher.scheduling(), &self.executor.config.heartbeat) {
+            (Scheduling::On, Some(_)) => self.in_from_now(Duration::ZERO),
+            (Scheduling::On, None) | (Scheduling::Off, _) => Deadline::NEVER,
+        }
+    }
+
+    /// Says that it lives, and when to say it next. Whoever leaves says nothing more.
+    fn beat(&self, pings: &Pings, stop: &Stop) -> Deadline {
+        match (stop, &self.executor.config.heartbeat) {
+            (Stop::NotAsked, Some(heartbeat)) => {
+                pings.beat();
+                self.in_from_now(heartbeat.every)
+            }
+            (Stop::NotAsked, None) | (Stop::Grace(_) | Stop::Tidy(_), _) => Deadline::NEVER,
+        }
     }
 
     fn open_alerts(&self) -> Alerts {

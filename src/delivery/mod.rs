@@ -19,10 +19,13 @@ mod file;
 mod http;
 mod letter;
 mod markdown;
+mod pings;
+mod ring;
 mod sender;
 mod sent;
 mod slack;
 mod webhook;
 
+pub use pings::Pings;
 pub use sender::{Outlet, Sender};
 pub use sent::{AfterCrash, Sent};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tracing::Instrument as _;
 
 use super::checks::verdict;
@@ -18,6 +18,7 @@ use super::escalate::{Reply, announcement};
 use super::events::{Bus, RunEvents};
 use super::holdings::Holdings;
 use super::lanes::{Lanes, Rank};
+use super::milestone::{Ended, Failing, Milestone, Watched};
 use super::models::Models;
 use super::purse::Purse;
 use super::stop::{Stop, ended, internal};
@@ -65,6 +66,8 @@ pub struct Ticket {
 struct Tidied {
     cleanup: Cleanup,
     findings: Findings,
+    /// How its command ended, if it is one and ended by itself.
+    exit_code: Option<i32>,
     /// When that was.
     at: Timestamp,
 }
@@ -90,6 +93,8 @@ pub struct Executor {
     pub supervisor: SupervisorPath,
     /// What stands between the run and the world, if it is recorded or replayed.
     pub deck: Option<Deck>,
+    /// Who is told of runs that have a switch to ring; without, nobody is.
+    pub milestones: Option<mpsc::UnboundedSender<Milestone>>,
 }
 
 impl Executor {
@@ -168,6 +173,7 @@ impl Executor {
         watchdog.start(self.run_limits(ticket));
         watchdog.entered(Phase::RunnerEntered);
         tracing::info!(trigger = %ticket.trigger, "run started");
+        self.tell(ticket, Milestone::Started);
         events.tell(Stream::Lifecycle, EventPhase::Start, lifecycle_start(ticket));
 
         match &ticket.spec.does {
@@ -220,7 +226,7 @@ impl Executor {
         self.finish(
             ticket,
             &outcome,
-            Tidied { cleanup, findings: Findings::default(), at },
+            Tidied { cleanup, findings: Findings::default(), exit_code: None, at },
             &events,
         )
         .await;
@@ -240,6 +246,7 @@ impl Executor {
 
     /// Also looks whether a success is one, at the moment for that.
     async fn tidy(&self, ticket: &Ticket, outcome: &Outcome, mut holdings: Holdings) -> Tidied {
+        let exit_code = holdings.exit_code;
         let mut tidying =
             Tidying::begin(Arc::clone(&self.clock), self.config.scheduler.cleanup_timeout);
         tidying.model_stream(holdings.stream).await;
@@ -271,12 +278,12 @@ impl Executor {
         tidying.workspace(holdings.made_workspace.as_deref()).await;
         tidying.lane(holdings.permits.take()).await;
         let findings = findings.unwrap_or_default();
-        Tidied { cleanup: tidying.end(), findings, at: to_millis(self.clock.wall()) }
+        Tidied { cleanup: tidying.end(), findings, exit_code, at: to_millis(self.clock.wall()) }
     }
 
     /// The last facts. The ledger may take them later than they were.
     async fn finish(&self, ticket: &Ticket, outcome: &Outcome, tidied: Tidied, events: &RunEvents) {
-        let Tidied { cleanup, findings, at } = tidied;
+        let Tidied { cleanup, findings, exit_code, at } = tidied;
         let failed = verdict(&findings.checks);
         let state = outcome.state();
         let tidied = cleanup.outcome();
@@ -285,6 +292,8 @@ impl Executor {
         {
             tracing::error!(%error, "could not store the end of the run");
         }
+        let kind = outcome.failure().map(|failure| failure.kind);
+        self.tell(ticket, |of| Milestone::Ended(of, Ended { state, kind, exit_code }));
         let mut data = Map::new();
         data.insert("state".into(), state.as_str().into());
         data.insert("cleanup".into(), tidied.as_str().into());
@@ -301,6 +310,22 @@ impl Executor {
                 data.insert("error".into(), serde_json::to_value(failure).unwrap_or(Value::Null));
                 events.tell(Stream::Lifecycle, EventPhase::Error, data);
             }
+        }
+    }
+
+    /// Tells whoever rings for the job, if somebody does. Never waits.
+    fn tell(&self, ticket: &Ticket, milestone: impl FnOnce(Watched) -> Milestone) {
+        if let (Some(heard), Some(url)) = (&self.milestones, &ticket.spec.ping) {
+            let of = Watched {
+                job: ticket.spec.id.clone(),
+                run_id: ticket.run_id.to_string(),
+                url: url.clone(),
+                failure: match (ticket.trigger, ticket.due_at) {
+                    (Trigger::Manual | Trigger::Rpc, _) | (_, None) => Failing::AtOnce,
+                    (_, Some(_)) => Failing::Later,
+                },
+            };
+            drop(heard.send(milestone(of)));
         }
     }
 
@@ -322,6 +347,7 @@ impl Executor {
             bus: self.bus.clone(),
             supervisor: self.supervisor.clone(),
             deck: self.deck.clone(),
+            milestones: self.milestones.clone(),
             config,
         }
     }

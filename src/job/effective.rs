@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::id::JobId;
 use super::keys::{Key, Kind, Support, json};
 use super::parse::Read;
+use super::read_ping;
 use super::spec::{Does, JobSpec, Prompt, Workdir};
 use super::table::JOB;
 use super::tree::Node;
@@ -56,6 +57,9 @@ pub(super) fn definition(node: &Node, matrix: &BTreeMap<String, String>, read: &
     }
     if let Some(gate) = &read.gate {
         put("gate", "command", gate.argv.clone().into());
+    }
+    if let Some((key, value)) = read.ping.as_ref().and_then(read_ping::by_name) {
+        put("ping", key, value);
     }
     let secrets: Map<_, _> =
         read.env.secret.iter().map(|(name, source)| (name.clone(), source.to_json())).collect();

@@ -26,6 +26,7 @@ mod read_checks;
 mod read_command;
 mod read_deliver;
 mod read_matrix;
+mod read_ping;
 mod read_retry;
 mod read_schedule;
 mod read_secret;
@@ -61,7 +62,7 @@ pub use read_deliver::{
 #[cfg(test)]
 pub(crate) use read_retry::PERMANENT as PERMANENT_KINDS;
 pub use read_secret::SecretText;
-pub(crate) use read_secret::secret_text;
+pub(crate) use read_secret::{secret_text, url_problem};
 pub use scaffold::scaffold;
 pub use secret::{Environment, SecretError, SecretSource};
 pub use spec::{

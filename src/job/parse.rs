@@ -19,8 +19,10 @@ use super::read_checks;
 use super::read_command;
 use super::read_deliver;
 use super::read_matrix;
+use super::read_ping;
 use super::read_retry;
 use super::read_schedule;
+use super::read_secret::SecretText;
 use super::secret::{Environment, SecretSource};
 use super::source::Source;
 use super::spec::{
@@ -269,6 +271,7 @@ fn job_spec(
         delivers: read.delivers,
         artifacts: read.artifacts,
         alert: read.alert,
+        ping: read.ping,
         definition_hash: effective::hash(id, &effective),
         effective,
     }
@@ -289,6 +292,7 @@ pub(super) struct Read {
     pub(super) delivers: Vec<read_deliver::DeliverSpec>,
     pub(super) artifacts: Vec<read_checks::ArtifactPattern>,
     pub(super) alert: Option<read_alert::AlertSpec>,
+    pub(super) ping: Option<SecretText>,
 }
 
 /// What is being read: a whole job, or defaults in which anything may be missing.
@@ -328,6 +332,7 @@ impl Reader<'_> {
         let delivers = read_deliver::delivers(self);
         let artifacts = read_checks::artifacts(self);
         let alert = read_alert::alert(self);
+        let ping = read_ping::ping(self);
         let (does, workdir) = (does?, workdir?);
         Some(Read {
             schedule,
@@ -343,6 +348,7 @@ impl Reader<'_> {
             delivers,
             artifacts,
             alert,
+            ping,
         })
     }
 

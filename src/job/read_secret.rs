@@ -1,9 +1,11 @@
 //! A text that nobody may see: written as it is, or by the name of what holds it.
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
 
+use super::parse::with_sources;
 use super::problem::Problem;
-use super::secret::{Environment, SecretError, SecretSource};
+use super::secret::{Environment, SecretError, SecretSource, is_stand_in};
 use super::tree::Node;
 
 /// A secret in one of its three forms.
@@ -22,6 +24,26 @@ impl SecretText {
             Self::Named(source) => source.read(environment),
             Self::Literal(text) => Ok(text.clone()),
         }
+    }
+
+    /// Why it cannot be used as an address now, without the address.
+    pub(crate) fn url_problem(&self, environment: &Environment) -> Option<String> {
+        match self.read(environment) {
+            Err(error) => Some(with_sources(&error)),
+            Ok(text) if is_stand_in(text.expose_secret()) => None,
+            Ok(text) => url_problem(text.expose_secret()),
+        }
+    }
+}
+
+/// What is wrong with an address, without the address.
+pub(crate) fn url_problem(text: &str) -> Option<String> {
+    match Url::parse(text.trim()) {
+        Err(error) => Some(format!("this is not a URL: {error}")),
+        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+            Some("it is reached by http or https".to_owned())
+        }
+        Ok(_) => None,
     }
 }
 

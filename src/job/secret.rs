@@ -106,6 +106,11 @@ enum Missing {
 /// Too short for anything to be masked for it.
 const STAND_IN: &str = "-";
 
+/// Whether it only takes the place of a secret.
+pub(super) fn is_stand_in(text: &str) -> bool {
+    text == STAND_IN
+}
+
 type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 impl Environment {

@@ -9,6 +9,7 @@ use super::money::Usd;
 use super::read_alert::{AlertSpec, Cause};
 use super::read_checks::{ArtifactPattern, CheckSpec, ReplySchema};
 use super::read_deliver::{DeliverSpec, DeliverWhen};
+use super::read_secret::SecretText;
 use super::secret::SecretSource;
 use crate::schedule::{Schedule, Zone};
 
@@ -59,6 +60,8 @@ pub struct JobSpec {
     pub artifacts: Vec<ArtifactPattern>,
     /// Who is told when it is not well.
     pub alert: Option<AlertSpec>,
+    /// Whom its runs ring, so that their absence is noticed.
+    pub ping: Option<SecretText>,
     /// The definition with its defaults applied, secrets by name: what `show --effective` prints
     /// and `v1_definitions` keeps.
     pub effective: serde_json::Value,

@@ -2,7 +2,7 @@
 
 use super::keys::{Key, Kind, Support, Zero};
 use Kind::{Amount, Any, Bool, Cron, Integer, Table, Tables, Text, TextMap, Texts, Words};
-use Support::{Later, Now, Only};
+use Support::{Now, Only};
 
 /// The largest count that a file may name.
 pub(crate) const COUNT_MAX: i64 = 1_000_000_000_000;
@@ -38,7 +38,7 @@ pub(crate) static JOB: &[Key] = &[
     key("check", Tables(CHECK), "", Now, "What the host checks before it calls a run a success."),
     key("deliver", Tables(DELIVER), "", Now, "Where the reply is sent."),
     key("alert", Table(ALERT), "", Now, "Who is told of failures."),
-    key("ping", Table(PING), "", Later, "A dead-man switch."),
+    key("ping", Table(PING), "", Now, "A dead-man switch."),
     key("retention", Table(RETENTION), "", Now, "How much of its history is kept."),
 ];
 
@@ -261,9 +261,9 @@ static ALERT: &[Key] = &[
 ];
 
 static PING: &[Key] = &[
-    key("url", Text, "", Later, "Where to ping."),
-    key("url_env", Text, "", Later, "The environment variable that holds it."),
-    key("url_file", Text, "", Later, "The file that holds it."),
+    key("url", Text, "", Now, "Where to ping."),
+    key("url_env", Text, "", Now, "The environment variable that holds it."),
+    key("url_file", Text, "", Now, "The file that holds it."),
 ];
 
 pub(crate) static RETENTION: &[Key] = &[

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::error::StoreError;
 use super::instant;
 use super::read::{Reader, SlotSummary};
+use super::record::RunRecord;
 use super::recover::{Ended, chain, end_from};
 
 /// One attempt of a slot.
@@ -114,6 +115,23 @@ impl Reader {
             .prepare_cached("SELECT * FROM runs WHERE job = ?1 AND due_at = ?2 ORDER BY attempt")?
             .query_map([job, due_at], attempt_from)?
             .collect::<Result<_, _>>()?)
+    }
+
+    /// One of these.
+    pub fn attempt_at(
+        &self,
+        job: &str,
+        due_at: Timestamp,
+        attempt: u32,
+    ) -> Result<Option<RunRecord>, StoreError> {
+        let run_id: Option<String> = self
+            .0
+            .prepare_cached(
+                "SELECT run_id FROM runs WHERE job = ?1 AND due_at = ?2 AND attempt = ?3",
+            )?
+            .query_row(params![job, instant::text(due_at), attempt], |row| row.get(0))
+            .optional()?;
+        run_id.map_or(Ok(None), |run_id| self.run(&run_id))
     }
 
     /// The last attempt of a slot, if it has ended and what follows it is not decided yet.
