@@ -587,7 +587,7 @@ fn what_was_said_before_is_on_the_cassette() {
     let no = "[gate]\ncommand = [\"sh\", \"-c\", \"exit 10\"]\n";
     house.job("no", &format!("{PLAIN}{no}"));
     let said = house.say(&["test", "no", "--record"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.code, Some(3), "{said:?}");
     assert!(said.stderr.contains("nothing is kept"), "{said:?}");
     house.job("command", "[command]\nargv = [\"true\"]\n");
     let said = house.say(&["test", "command", "--record"]);

@@ -138,6 +138,10 @@ impl Sum {
         self.usd = row.usd.map_or(self.usd, |more| Some(self.usd.unwrap_or(0.0) + more));
     }
 
+    fn is_free(&self) -> bool {
+        self.usd.is_none() && self.unpriced_runs == 0
+    }
+
     fn cells(&self) -> Vec<String> {
         let number = |count: Option<i64>| count.map(|it| it.to_string()).unwrap_or_default();
         vec![
@@ -145,7 +149,8 @@ impl Sum {
             self.failed.to_string(),
             number(self.input_tokens),
             number(self.output_tokens),
-            usd_words(self.usd),
+            // What asks no model costs nothing that would have to be known.
+            if self.is_free() { String::new() } else { usd_words(self.usd) },
             if self.unpriced_runs == 0 { String::new() } else { self.unpriced_runs.to_string() },
         ]
     }

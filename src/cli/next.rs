@@ -46,7 +46,9 @@ pub(super) fn next(context: &Context, args: &Args) -> Done {
     }
     let lines = dues.map(|dues| dues.lines()).unwrap_or_default();
     if lines.is_empty() {
-        output::note(&format!("`{}` is not due any more, or never by the clock", args.job));
+        let after = job.spec.after.as_ref().map(|after| format!("is due {after}"));
+        let words = after.unwrap_or_else(|| "is not due any more, or never by the clock".into());
+        output::note(&format!("`{}` {words}", args.job));
     }
     if let Some(pause) = job.pause() {
         let words = "what is due meanwhile is recorded as held";

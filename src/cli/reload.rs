@@ -51,8 +51,8 @@ fn say(told: &Reloaded) -> Done {
     if !invalid.is_empty() {
         let many = counted(invalid.len(), "file");
         note(&format!(
-            "{many} cannot be used: a job that was read before stays in force as it was then, and \
-             starts nothing"
+            "{many} cannot be used: a job that was read before goes on as it was then; one that \
+             was not starts nothing"
         ));
     }
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! `test JOB --record`: once for real, and what was said and done is kept.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -67,6 +68,10 @@ pub(super) fn record(config: &Config, jobs: &JobSet, job: &str, args: &Args) -> 
     }
     match (record.error.is_some(), unkept.is_some()) {
         (false, true) => Ok(output::code::FAILED.into()),
+        // A gate that says no is no failure, but nothing was recorded either.
+        (true, true) if output::exit_code(&record) == ExitCode::SUCCESS => {
+            Ok(output::code::REFUSED.into())
+        }
         _ => Ok(output::exit_code(&record)),
     }
 }

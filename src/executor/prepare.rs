@@ -11,11 +11,11 @@ use super::models::Resolved;
 use super::run::{Executor, Ticket};
 use super::stop::{Stop, invalid};
 use super::watchdog::Watchdog;
-use crate::job::{AgentSpec, FILE_BYTES_MAX, JobSpec, Prompt, read_text};
+use crate::job::{AgentSpec, AskedFor, FILE_BYTES_MAX, JobSpec, Prompt, read_text};
 use crate::run::{ErrorKind, Failure, Phase};
 use crate::session::Transcript;
 use crate::tools::{ExecPolicy, ToolContext, ToolSet, Workspace};
-use crate::turn::{Bounds, Tools, Turn, render, system_prompt};
+use crate::turn::{Bounds, Known, Tools, Turn, render, system_prompt};
 
 impl Executor {
     /// Workspace, model, secrets and prompt, phase by phase.
@@ -43,7 +43,7 @@ impl Executor {
         };
         let known = self.known(ticket, &template, holdings).await?;
         let prompt = render(&template, &ticket.variables, &known)
-            .map_err(|error| invalid(error.to_string()))?;
+            .map_err(|error| invalid(format!("{error}{}", without_reply(&template, &known))))?;
         let passed = spec.gate.as_ref().map(|gate| gate.output);
         let prompt = with_gate(prompt, &template, passed, &known);
         let tools = ToolSet::native(&agent.tools).map_err(|error| invalid(error.to_string()))?;
@@ -117,6 +117,17 @@ impl Executor {
             tool_timeout: spec.limits.tool_timeout,
             stop_grace: spec.limits.stop_grace,
         })
+    }
+}
+
+/// The jobs that the prompt names and that have not replied yet: most likely that is why.
+fn without_reply(template: &str, known: &Known) -> String {
+    let asked = AskedFor::of(template).jobs;
+    let missing: Vec<_> =
+        asked.into_iter().filter(|job| !known.replies.contains_key(job)).collect();
+    match missing.as_slice() {
+        [] => String::new(),
+        jobs => format!("; without a reply so far: {}", jobs.join(", ")),
     }
 }
 

@@ -143,7 +143,7 @@ impl Reader {
         let due = self
             .0
             .prepare_cached(
-                "SELECT next_due_at FROM jobs
+                "SELECT max(next_due_at, coalesce(backoff_until, '')) FROM jobs
                  WHERE job = ?1 AND enabled = 1 AND paused_cause IS NULL AND removed_at IS NULL",
             )?
             .query_row([job], |row| row.get(0))

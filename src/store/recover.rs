@@ -261,9 +261,11 @@ fn close(
     }
     db.execute(
         "UPDATE runs SET state = work_state, finished_at = ?2,
-             duration_ms = CAST(round((julianday(?2) - julianday(coalesce(started_at, ?2))) * 86400000) AS INTEGER)
+             -- When a process died is not known.
+             duration_ms = iif(?3, NULL,
+                 CAST(round((julianday(?2) - julianday(coalesce(started_at, ?2))) * 86400000) AS INTEGER))
          WHERE run_id = ?1",
-        params![run.run_id.as_str(), instant::text(now)],
+        params![run.run_id.as_str(), instant::text(now), why == ErrorKind::Interrupted],
     )?;
     super::costs::count(db, &run.run_id, days, now)?;
     super::runs::settle_by_itself(db, &run.run_id, now)
