@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use support::month::{hours, month};
-use support::past::{days, minutes};
+use support::past::{Past, days, minutes};
 use support::questions::questions;
 use support::scripts::{EVERY_SECOND, FINE, by_hand};
 use support::{House, open, rows, scripted};
@@ -24,41 +24,52 @@ fn the_questions_of_the_readme_are_answered() {
     let now = punctual::clock::to_millis(Timestamp::now());
     let past = month(&house, now);
     let ago = |ago| past.ago(ago);
-    let last = ago(days(2));
-    let answers = BTreeMap::from([
-        (
-            "Which jobs have not succeeded for a week?",
-            json!([["backup", "active", "failed", 2, ago(days(20))]]),
-        ),
-        (
-            "How long do runs take and what do they cost, by job?",
-            json!([
-                ["backup", 3, 90_000, null, 2],
-                ["digest", 20, 19_000, 0.2, 0],
-                ["report", 2, 700, null, 0]
-            ]),
-        ),
-        (
-            "What was not started this week, and why?",
-            json!([
-                ["report", "missed", "down", 6, ago(hours(12)), ago(hours(7))],
-                ["backup", "missed", "down", 2, ago(hours(12)), ago(hours(7))],
-                ["report", "skipped", "overlap", 2, ago(hours(50)), ago(hours(49))],
-                ["report", "held", "paused", 1, ago(hours(26)), ago(hours(26))]
-            ]),
-        ),
-        (
-            "What had to be cleaned up by force, or is still there?",
-            json!([
-                ["backup", "model_stream", "forced", 1, last, "closed before its end"],
-                ["backup", "processes", "forced", 1, last, "ended 3 processes"],
-                ["backup", "processes", "incomplete", 1, last, "still alive: dd (77)"]
-            ]),
-        ),
-        (
-            "Which limits end runs?",
-            json!([["backup", "deadline", "tool", 60, 1], ["backup", "idle", "model_call", 30, 1]]),
-        ),
+    let answers = answers(&past);
+    // A range that began before the period reaches into it.
+    let slots = house.say(&["slots", "--job", "backup", "--since", "8h", "--json"]).json();
+    assert_eq!(slots[0]["due_at"], json!(ago(hours(12))));
+    let asked: Vec<_> = questions();
+    let names: Vec<_> = asked.iter().map(|(question, _)| question.as_str()).collect();
+    assert_eq!(names.len(), answers.len(), "{names:?}");
+    for (question, sql) in &asked {
+        let said = house.say(&["query", sql, "--json"]);
+        assert_eq!(said.code, Some(0), "{question}: {said:?}");
+        let found: Vec<Value> = said
+            .json()
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row.as_object().unwrap().values().cloned().collect())
+            .collect();
+        assert_eq!(Some(&Value::from(found)), answers.get(question.as_str()), "{question}");
+        // None of them reads a long table from end to end.
+        let plan = house.say(&["query", &format!("EXPLAIN QUERY PLAN {sql}"), "--format", "csv"]);
+        let scans = |line: &&str| {
+            [
+                "runs",
+                "deliveries",
+                "slots",
+                "attempts",
+                "tool_calls",
+                "cleanups",
+                "checks",
+                "r",
+                "c",
+                "a",
+                "t",
+            ]
+            .iter()
+            .any(|table| line.ends_with(&format!(",SCAN {table}")))
+        };
+        assert_eq!(plan.stdout.lines().find(scans), None, "{question}: {}", plan.stdout);
+    }
+}
+
+/// What the month has to say, question by question.
+fn answers(past: &Past) -> BTreeMap<&'static str, Value> {
+    let mut answers = answers_about_runs(past);
+    let ago = |ago| past.ago(ago);
+    answers.extend([
         (
             "How late do jobs start?",
             json!([
@@ -104,44 +115,47 @@ fn the_questions_of_the_readme_are_answered() {
             ]),
         ),
     ]);
-    // A range that began before the period reaches into it.
-    let slots = house.say(&["slots", "--job", "backup", "--since", "8h", "--json"]).json();
-    assert_eq!(slots[0]["due_at"], json!(ago(hours(12))));
-    let asked: Vec<_> = questions();
-    let names: Vec<_> = asked.iter().map(|(question, _)| question.as_str()).collect();
-    assert_eq!(names.len(), answers.len(), "{names:?}");
-    for (question, sql) in &asked {
-        let said = house.say(&["query", sql, "--json"]);
-        assert_eq!(said.code, Some(0), "{question}: {said:?}");
-        let found: Vec<Value> = said
-            .json()
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| row.as_object().unwrap().values().cloned().collect())
-            .collect();
-        assert_eq!(Some(&Value::from(found)), answers.get(question.as_str()), "{question}");
-        // None of them reads a long table from end to end.
-        let plan = house.say(&["query", &format!("EXPLAIN QUERY PLAN {sql}"), "--format", "csv"]);
-        let scans = |line: &&str| {
-            [
-                "runs",
-                "deliveries",
-                "slots",
-                "attempts",
-                "tool_calls",
-                "cleanups",
-                "checks",
-                "r",
-                "c",
-                "a",
-                "t",
-            ]
-            .iter()
-            .any(|table| line.ends_with(&format!(",SCAN {table}")))
-        };
-        assert_eq!(plan.stdout.lines().find(scans), None, "{question}: {}", plan.stdout);
-    }
+    answers
+}
+
+fn answers_about_runs(past: &Past) -> BTreeMap<&'static str, Value> {
+    let ago = |ago| past.ago(ago);
+    let last = ago(days(2));
+    BTreeMap::from([
+        (
+            "Which jobs have not succeeded for a week?",
+            json!([["backup", "active", "failed", 2, ago(days(20))]]),
+        ),
+        (
+            "How long do runs take and what do they cost, by job?",
+            json!([
+                ["backup", 3, 90_000, null, 2],
+                ["digest", 20, 19_000, 0.2, 0],
+                ["report", 2, 700, null, 0]
+            ]),
+        ),
+        (
+            "What was not started this week, and why?",
+            json!([
+                ["report", "missed", "down", 6, ago(hours(12)), ago(hours(7))],
+                ["backup", "missed", "down", 2, ago(hours(12)), ago(hours(7))],
+                ["report", "skipped", "overlap", 2, ago(hours(50)), ago(hours(49))],
+                ["report", "held", "paused", 1, ago(hours(26)), ago(hours(26))]
+            ]),
+        ),
+        (
+            "What had to be cleaned up by force, or is still there?",
+            json!([
+                ["backup", "model_stream", "forced", 1, last, "closed before its end"],
+                ["backup", "processes", "forced", 1, last, "ended 3 processes"],
+                ["backup", "processes", "incomplete", 1, last, "still alive: dd (77)"]
+            ]),
+        ),
+        (
+            "Which limits end runs?",
+            json!([["backup", "deadline", "tool", 60, 1], ["backup", "idle", "model_call", 30, 1]]),
+        ),
+    ])
 }
 
 fn fixed() -> Timestamp {
