@@ -203,6 +203,7 @@ impl House {
             supervisor: SupervisorPath::current_exe(),
             config: Arc::new(config),
             deck: None,
+            milestones: None,
         };
         Self { dir, executor, spec }
     }
