@@ -9,8 +9,9 @@
 //! jobs/daily.toml ─ job ─▶ JobSpec ─ schedule ─▶ due_at
 //!    ─ plan ─▶ Decision: start, skip or missed, with its reason
 //!    ─ store ─▶ slot row + run row `queued`, one transaction, unique (job, due_at, attempt)
-//!    ─ executor ─▶ named lane, global lane; `running` stored and acknowledged; the clock starts
-//!         ─ turn ─▶ prompt → provider stream ⇄ tools → reply
+//!    ─ executor ─▶ named lane, global lane, gate; `running` stored and acknowledged; the clock starts
+//!         ─ turn ─▶ prompt → provider stream ⇄ tools → reply      (or a command, without a model)
+//!         ─ checks ─▶ whether that is a success
 //!         ─ cleanup ─▶ model stream closed, processes gone, transcript flushed, workspace gone
 //!    ─ store ─▶ the work's end first, then clean-up, then the terminal state and the outbox
 //!    ─ delivery ─▶ sent, later again, or given up; never changes the outcome

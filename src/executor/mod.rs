@@ -1,9 +1,9 @@
 //! Drives one run to its outcome and its clean-up outcome.
 //!
 //! ```text
-//! lanes ─▶ `running` stored ─▶ workspace, prompt, model ─▶ turn ─▶ the work's end stored
-//!                                            ▲                │   └─▶ clean-up ─▶ terminal state stored
-//!                                            └─ next attempt ─┘
+//! lanes ─▶ gate ─▶ `running` stored ─▶ workspace, prompt, model ─▶ turn ─▶ the work's end stored
+//!                                                    ▲                │   └─▶ clean-up, checks in the
+//!                                                    └─ next attempt ─┘       midst ─▶ terminal state stored
 //! ```
 //!
 //! There is one waiting place: [`Watchdog::guard`], where a stage's own work waits against all the
