@@ -215,6 +215,9 @@ fn a_matrix_is_one_job_per_combination() {
                      WHERE job = 'report.us.xl'";
     assert_eq!(house.value(effective), "xl");
     assert_eq!(house.say(&["run", "report"]).code, Some(2));
+    let said = house.say(&["next", "report"]);
+    let words = "`report` is a matrix: name one of its jobs, such as `report.eu.s`";
+    assert!(said.code == Some(2) && said.stderr.contains(words), "{said:?}");
 }
 
 #[test]

@@ -203,6 +203,11 @@ fn is_in(jobs: &JobSet, name: &str) -> bool {
 /// Nothing of this name; the nearest of the files' jobs and of those that `known` has, if one is
 /// near.
 fn unknown(what: &str, word: &str, jobs: &JobSet, known: &[String]) -> Failed {
+    let mut of_matrix = jobs.jobs.keys().filter(|id| id.stem() == word && id.as_str() != word);
+    if let Some(one) = of_matrix.next() {
+        let words = format!("`{word}` is a matrix: name one of its jobs, such as `{one}`");
+        return Failed::usage(words);
+    }
     let names = jobs.jobs.keys().map(crate::job::JobId::as_str);
     let names = names.chain(jobs.invalid.keys().chain(known).map(String::as_str));
     let near = crate::job::nearest(word, names);

@@ -84,12 +84,12 @@ pub(super) const fn of_reason(reason: Reason) -> Meaning {
             "See whether the provider runs, and at which address; `punctual doctor` looks at it.",
         ),
         Reason::Upstream => (
-            "the job that it comes after did not end as `after.when` asks",
-            "`punctual why` of that job says what became of it.",
+            "a job that it comes after did not end as `after.when` asks",
+            "`punctual why` of each of them, at that time, says what became of it.",
         ),
         Reason::Superseded => (
             "a newer slot of the job stands for it",
-            "Nothing is lost: the newer run covers the time since the last one. With \
+            "If the newer one runs, it covers the time since the last one. With \
              `schedule.catchup = \"all\"` each slot gets a run of its own.",
         ),
         Reason::InterruptedTwice => (

@@ -303,10 +303,12 @@ impl Executor {
                 events.tell(Stream::Lifecycle, EventPhase::End, data);
             }
             Some(failure) => {
-                tracing::warn!(
-                    state = %state, cleanup = %tidied, kind = %failure.kind,
-                    error = failure.message, "run ended"
-                );
+                let (kind, error) = (failure.kind, &failure.message);
+                if kind == ErrorKind::Gate {
+                    tracing::info!(state = %state, cleanup = %tidied, why = error, "run skipped");
+                } else {
+                    tracing::warn!(state = %state, cleanup = %tidied, %kind, error, "run ended");
+                }
                 data.insert("error".into(), serde_json::to_value(failure).unwrap_or(Value::Null));
                 events.tell(Stream::Lifecycle, EventPhase::Error, data);
             }

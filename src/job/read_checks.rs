@@ -197,7 +197,11 @@ fn check(reader: &mut Reader<'_>, node: &Node) -> Option<CheckSpec> {
         "regex" => pattern().map(Check::Regex),
         "not_regex" => pattern().map(Check::NotRegex),
         "sql" => Ok(Check::Sql(text.to_owned())),
-        "schema" => ReplySchema::read(&value.source.folder().join(text)).map(Check::Schema),
+        "schema" => {
+            let path = value.source.folder().join(text);
+            let read = ReplySchema::read(&path).map(Check::Schema);
+            read.map_err(|why| format!("{}: {why}", path.display()))
+        }
         _ => Ok(Check::NoneDenied),
     };
     match what {
