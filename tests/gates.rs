@@ -78,6 +78,17 @@ fn what_a_gate_prints_reaches_the_model() {
 }
 
 #[test]
+fn what_a_gate_prints_of_a_secret_reaches_no_model() {
+    let stub = Stub::saying(support::stub::reply("fine"));
+    let house = asking(&stub, "", "").with_env("T", "hunter2-long");
+    let gate = "[gate]\ncommand = [\"sh\", \"-c\", \"echo $T\"]\n";
+    house.job("j", &format!("{PLAIN}{gate}[env.secret]\nT = {{ env = \"T\" }}\n"));
+    assert_eq!(house.run("j").0, Some(0));
+    let asked = stub.requests()[0].to_string();
+    assert!(asked.contains("[secret T]") && !asked.contains("hunter2"), "{asked}");
+}
+
+#[test]
 fn changed_is_judged_against_the_last_success() {
     let house = gated("cat $HOUSE/rows.txt", "changed");
     let skipped = (Some(0), json!(["skipped", "gate"]));

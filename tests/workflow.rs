@@ -48,6 +48,32 @@ fn a_reply_goes_on_to_the_job_after_it_for_the_same_slot() {
     assert_sound(&house);
 }
 
+/// The first attempt fails, and newer slots of the job before it succeed meanwhile.
+#[test]
+fn a_further_attempt_has_the_reply_of_its_own_slot() {
+    let house = scripted(ECHO, "");
+    let mark = house.path("seen").display().to_string();
+    let fails_once = format!(
+        "[[check]]\ncommand = [\"sh\", \"-c\", \"test -e {mark} || {{ touch {mark}; exit 1; }}\"]\n"
+    );
+    house.job("a", &command("echo of $PUNCTUAL_DUE_AT", SECONDLY));
+    house.job(
+        "b",
+        &format!(
+            "[agent]\ntools = []\nprompt = \"{{{{ jobs.a.reply }}}}\"\n[after]\njobs = [\"a\"]\n\
+             [retry]\nbackoff = [\"2s\"]\non = [\"check_failed\"]\n{fails_once}"
+        ),
+    );
+    let serve = house.serve();
+    house.until("SELECT count(*) > 0 FROM v1_runs WHERE trigger = 'retry' AND state = 'succeeded'");
+    serve.stop();
+    let rows = house.rows(
+        "SELECT DISTINCT reply LIKE 'of ' || due_at || '%' FROM v1_runs WHERE trigger = 'retry'
+         AND state = 'succeeded'",
+    );
+    assert_eq!(rows, [json!([1])]);
+}
+
 #[test]
 fn whatever_dies_in_between_each_slot_is_told_on_once() {
     let house = scripted(ECHO, "");

@@ -61,7 +61,8 @@ impl Http {
         let build = |guard: Guard| {
             let with = || match guard {
                 Guard::Up => builder().dns_resolver(Arc::new(PublicOnly)),
-                Guard::Down => builder(),
+                // A proxy is for the way out, not for what is near.
+                Guard::Down => builder().no_proxy(),
             };
             // A machine without root certificates can still reach what needs none.
             with().build().or_else(|_| with().tls_certs_only([]).build())

@@ -62,7 +62,9 @@ impl Executor {
         };
         judge(gate, &ended, digest.as_deref(), last.as_deref())?;
         tracing::info!(printed = ended.output.bytes_total, "the gate says yes");
-        holdings.gate = Some(Answer { output: ended.output.text, digest });
+        // It goes to a model, as what a tool says does.
+        let output = holdings.masker.mask(&ended.output.text).into_owned();
+        holdings.gate = Some(Answer { output, digest });
         Ok(())
     }
 

@@ -1,12 +1,14 @@
 //! What a prompt may name beside the run's own variables: the gate's words, and what the job itself
 //! and others have answered before.
 
+use std::sync::Arc;
+
 use super::holdings::Holdings;
 use super::run::{Executor, Ticket};
 use super::stop::Stop;
 use crate::cassette::Deck;
 use crate::job::{AskedFor, GateOutput};
-use crate::run::{ErrorKind, Failure, Trigger};
+use crate::run::{ErrorKind, Failure};
 use crate::store::{Reader, StoreError};
 use crate::turn::{Known, cut};
 
@@ -45,8 +47,12 @@ impl Executor {
         }
         let (store, job) = (self.store.clone(), ticket.spec.id.clone());
         let history = self.deck.as_ref().and_then(Deck::history);
-        // The run of another job that this one follows is that of the same slot.
-        let slot = ticket.due_at.filter(|_| ticket.trigger == Trigger::After);
+        // Of a job that this one comes after it is the run of the same slot, at every attempt.
+        let (slot, spec) = (ticket.due_at, Arc::clone(&ticket.spec));
+        let slot_of = move |other: &str| {
+            let mut upstream = spec.after.iter().flat_map(|after| &after.jobs);
+            slot.filter(|_| upstream.any(|job| job.as_str() == other))
+        };
         let read = move || -> Result<Known, StoreError> {
             let reader = match history.as_deref().map(Reader::open) {
                 None => store.reader()?,
@@ -62,7 +68,7 @@ impl Executor {
                 known.previous_reply = cut(&reply.unwrap_or_default(), CHARS_MAX);
             }
             for other in asked.jobs {
-                if let Some(reply) = reader.last_reply(&other, slot)? {
+                if let Some(reply) = reader.last_reply(&other, slot_of(&other))? {
                     known.replies.insert(other, cut(&reply, CHARS_MAX));
                 }
             }
