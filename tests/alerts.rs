@@ -292,3 +292,29 @@ fn money_that_is_used_up_is_told_once() {
     assert_eq!(house.run("j").0, Some(0));
     assert_eq!(told(&stub)[1..], [json!(["over", "over_budget", "j"])]);
 }
+
+/// Neither slots that were missed before it nor the lack of a success are news then.
+#[test]
+fn a_gate_that_says_no_has_been_looked_at() {
+    let stub = receiver();
+    let house = scripted(MIXED, &hook(&stub));
+    let gate = "[gate]\ncommand = [\"sh\", \"-c\", \"exit 10\"]\n";
+    let alert = format!("{ALERT}on = [\"missed\", \"stale\"]\nstale_after = 2\n");
+    let job = due("", "every = \"1s\"\ncatchup = \"none\"");
+    house.job("j", &format!("{job}{gate}{alert}"));
+    let serve = house.serve();
+    house.until("SELECT count(*) > 5 FROM v1_slots WHERE reason = 'gate'");
+    assert_eq!(serve.stop().code, Some(0));
+    assert_eq!(told(&stub), Vec::<Value>::new());
+    let missed =
+        "INSERT INTO slots (job, due_at, due_until, slots, decision, reason, decided_at, late_ms)
+                  SELECT job, strftime('%Y-%m-%dT%H:%M:%fZ', first_seen_at, '-9 seconds'),
+                         strftime('%Y-%m-%dT%H:%M:%fZ', first_seen_at, '-9 seconds'), 1, 'missed',
+                         'down', first_seen_at, 0 FROM jobs";
+    assert_eq!(house.writable().execute(missed, []).unwrap(), 1);
+    let serve = house.serve();
+    house.until("SELECT count(*) > 8 FROM v1_slots WHERE reason = 'gate'");
+    assert_eq!(serve.stop().code, Some(0));
+    // It looks at every job when it starts.
+    assert_eq!(house.say(&["incidents", "--all", "--json"]).json(), json!([]));
+}

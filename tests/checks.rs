@@ -312,6 +312,9 @@ fn artifacts_are_kept_and_a_missing_one_is_no_success() {
     let copy = made.path(&format!("state/artifacts/{run_id}/out/a.pdf"));
     assert_eq!(std::fs::read_to_string(copy).unwrap(), "a\n");
     assert!(made.say(&["show", run_id]).stdout.contains("out/a.pdf"));
+    assert_eq!(made.say(&["backup", "copy"]).code, Some(0));
+    let copy = made.path(&format!("copy/artifacts/{run_id}/out/a.pdf"));
+    assert_eq!(std::fs::read_to_string(copy).unwrap(), "a\n");
 
     let missing = house("echo 5 > sum.txt; echo done", output);
     let (code, run) = missing.run("j");

@@ -1,7 +1,7 @@
 //! `backup DIR`: a copy of the state folder, made while it is in use.
 //!
-//! The database comes first, as it is at one moment; then the transcript of every run in it. A
-//! transcript may be a little ahead of its row, as after a crash, and what has been pruned in
+//! The database comes first, as it is at one moment; then the transcript of every run in it, and the
+//! files that are kept of it. A transcript may be a little ahead of its row, as after a crash, and what has been pruned in
 //! between has none.
 
 use std::fs::{self, DirBuilder, File};
@@ -83,6 +83,14 @@ fn copy(state_dir: &Path, to: &Path) -> Result<Copied, Failed> {
             Ok(_) => transcripts += 1,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
+        }
+    }
+    for file in copy.kept_files()? {
+        let copy = to.join(&file);
+        DirBuilder::new().recursive(true).mode(0o700).create(copy.parent().unwrap_or(to))?;
+        match fs::copy(state_dir.join(&file), copy) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            Ok(_) | Err(_) => {}
         }
     }
     // All of them at once: one by one, a hundred thousand files would take minutes.

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -27,13 +27,14 @@ const WORDS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many of them are kept.
 const WORDS_CHARS_MAX: usize = 200;
 
-/// Sends requests.
-#[derive(Debug, Clone)]
+/// Sends requests. Its clients are made when the first request needs them: reading the root
+/// certificates takes a while, and most processes send nothing.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Http {
     /// Looks at each address.
-    guarded: Client,
+    guarded: Arc<OnceLock<Client>>,
     /// For hosts that the configuration allows.
-    open: Client,
+    open: Arc<OnceLock<Client>>,
 }
 
 /// A request to be made.
@@ -47,41 +48,18 @@ pub(super) struct Request<'a> {
 }
 
 impl Http {
-    pub(super) fn new() -> Result<Self, String> {
-        install_crypto();
-        let builder = || {
-            Client::builder()
-                .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
-                .connect_timeout(CONNECT_TIMEOUT)
-                .redirect(Policy::none())
-                // A connection that was kept may be dead, and then nobody knows what arrived.
-                .pool_max_idle_per_host(0)
-                .retry(reqwest::retry::never())
-        };
-        let build = |guard: Guard| {
-            let with = || match guard {
-                Guard::Up => builder().dns_resolver(Arc::new(PublicOnly)),
-                // A proxy is for the way out, not for what is near.
-                Guard::Down => builder().no_proxy(),
-            };
-            // A machine without root certificates can still reach what needs none.
-            with().build().or_else(|_| with().tls_certs_only([]).build())
-        };
-        let words = |error: reqwest::Error| format!("no client for requests: {error}");
-        Ok(Self {
-            guarded: build(Guard::Up).map_err(words)?,
-            open: build(Guard::Down).map_err(words)?,
-        })
-    }
-
     /// Posts it and says what came of it.
     pub(super) async fn post(&self, request: Request<'_>, allow_hosts: &[String]) -> Sent {
         let Ok(url) = Url::parse(request.url.trim()) else {
             return Sent::Refused("its address is not a URL".into());
         };
-        let client = match self.client_for(&url, allow_hosts) {
-            Ok(client) => client,
+        let client = match self.guard_for(&url, allow_hosts) {
+            Ok(guard) => self.client(guard),
             Err(private) => return Sent::Refused(private.to_string()),
+        };
+        let client = match client {
+            Ok(client) => client,
+            Err(error) => return Sent::not_yet(format!("no client for requests: {error}")),
         };
         let posted = client
             .post(url)
@@ -96,11 +74,23 @@ impl Http {
         }
     }
 
-    fn client_for(&self, url: &Url, allow_hosts: &[String]) -> Result<&Client, PrivateAddress> {
+    fn client(&self, guard: Guard) -> Result<Client, reqwest::Error> {
+        let made = match guard {
+            Guard::Up => &self.guarded,
+            Guard::Down => &self.open,
+        };
+        if let Some(client) = made.get() {
+            return Ok(client.clone());
+        }
+        let client = client(guard)?;
+        Ok(made.get_or_init(|| client).clone())
+    }
+
+    fn guard_for(&self, url: &Url, allow_hosts: &[String]) -> Result<Guard, PrivateAddress> {
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let with_port = format!("{host}:{}", url.port_or_known_default().unwrap_or(0));
         if allow_hosts.iter().any(|it| *it == host || *it == with_port) {
-            return Ok(&self.open);
+            return Ok(Guard::Down);
         }
         // An address needs no lookup.
         let address = match url.host() {
@@ -110,15 +100,36 @@ impl Http {
         };
         match address {
             Some(address) if is_private(address) => Err(PrivateAddress(host)),
-            Some(_) | None => Ok(&self.guarded),
+            Some(_) | None => Ok(Guard::Up),
         }
     }
 }
 
-#[derive(Clone, Copy)]
+/// Whether addresses are looked at.
+#[derive(Debug, Clone, Copy)]
 enum Guard {
     Up,
     Down,
+}
+
+fn client(guard: Guard) -> Result<Client, reqwest::Error> {
+    install_crypto();
+    let builder = || {
+        let builder = Client::builder()
+            .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(Policy::none())
+            // A connection that was kept may be dead, and then nobody knows what arrived.
+            .pool_max_idle_per_host(0)
+            .retry(reqwest::retry::never());
+        match guard {
+            Guard::Up => builder.dns_resolver(Arc::new(PublicOnly)),
+            // A proxy is for the way out, not for what is near.
+            Guard::Down => builder.no_proxy(),
+        }
+    };
+    // A machine without root certificates can still reach what needs none.
+    builder().build().or_else(|_| builder().tls_certs_only([]).build())
 }
 
 /// A host that only this machine or its network knows.
@@ -265,7 +276,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_leads_inside_is_refused_after_the_lookup_and_allowed_by_name() {
-        let http = Http::new().unwrap();
+        let http = Http::default();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);

@@ -58,13 +58,7 @@ impl Pings {
         let (orders, received) = mpsc::unbounded_channel();
         let (config, in_force) = watch::channel(config);
         let ringing = tokio::spawn(async move {
-            let http = match Http::new() {
-                Ok(http) => http,
-                Err(error) => {
-                    tracing::error!(error, "nothing can be rung");
-                    return;
-                }
-            };
+            let http = Http::default();
             let (urls, queues) = (HashMap::new(), HashMap::new());
             let (busy, ringing) = (HashSet::new(), JoinSet::new());
             let ringer = Ringer { store, config: in_force, http, urls, queues, busy, ringing };

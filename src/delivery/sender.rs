@@ -124,10 +124,7 @@ async fn send_all(
     config: watch::Receiver<Arc<Config>>,
     mut orders: mpsc::UnboundedReceiver<Order>,
 ) {
-    let http = match Http::new() {
-        Ok(http) => http,
-        Err(error) => return tracing::error!(error, "nothing can be sent"),
-    };
+    let http = Http::default();
     let bell = outlet.store.outbox_bell();
     let mut desk = Desk { outlet, http, busy: HashMap::new(), sends: JoinSet::new() };
     let in_force = config.borrow().clone();

@@ -155,7 +155,8 @@ fn slots(db: &Connection, rule: &AlertRule) -> rusqlite::Result<Option<Condition
     while let Some(row) = rows.next()? {
         let (decision, reason): (String, Option<String>) = (row.get(0)?, row.get(1)?);
         let this = match (decision.as_str(), reason.as_deref()) {
-            ("started", _) => break,
+            // A gate that says no has been asked: nobody was missing.
+            ("started", _) | (_, Some("gate")) => break,
             (_, Some("budget")) => Cause::OverBudget,
             ("missed", _) => Cause::Missed,
             // Skipped, or waiting: it is neither well nor missed.
@@ -219,8 +220,8 @@ fn paused(db: &Connection, rule: &AlertRule) -> rusqlite::Result<Option<Conditio
     }))
 }
 
-/// When the job becomes stale, as things are: so many whole periods after its last success, from one
-/// due instant to the next. Nothing becomes stale while a person holds it.
+/// When the job becomes stale, as things are: so many whole periods after its last success, or after
+/// its gate has last said no, from one due instant to the next. Nothing becomes stale while a person holds it.
 pub(super) fn stale_at(db: &Connection, rule: &AlertRule) -> rusqlite::Result<Option<Timestamp>> {
     let (Some(schedule), Some(periods), true) =
         (&rule.schedule, rule.alert.stale_after, rule.alert.is_on(Cause::Stale))
@@ -243,7 +244,8 @@ pub(super) fn stale_at(db: &Connection, rule: &AlertRule) -> rusqlite::Result<Op
         .query_row([rule.job.as_str()], |row| row.get(0))
         .optional()?
         .flatten();
-    let since = instant::parse(&succeeded.unwrap_or(first_seen))?;
+    let since = [succeeded, nothing_to_do(db, rule)?].into_iter().flatten().max();
+    let since = instant::parse(&since.unwrap_or(first_seen))?;
     let mut at = since;
     for _ in 0..=periods {
         match schedule.next_after(at) {
@@ -252,4 +254,18 @@ pub(super) fn stale_at(db: &Connection, rule: &AlertRule) -> rusqlite::Result<Op
         }
     }
     Ok(Some(at))
+}
+
+/// When the gate of the job has last said that there is nothing to do.
+fn nothing_to_do(db: &Connection, rule: &AlertRule) -> rusqlite::Result<Option<String>> {
+    let last: Option<Option<String>> = db
+        .prepare_cached(
+            "SELECT finished_at FROM runs WHERE job = ?1 AND state = 'cancelled'
+               AND state IN ('failed', 'timed_out', 'cancelled', 'interrupted')
+               AND error_kind = 'gate'
+             ORDER BY queued_at DESC LIMIT 1",
+        )?
+        .query_row([rule.job.as_str()], |row| row.get(0))
+        .optional()?;
+    Ok(last.flatten())
 }

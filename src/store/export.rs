@@ -127,6 +127,12 @@ fn copy_all(from: &Connection, to: &mut Connection) -> rusqlite::Result<()> {
 }
 
 impl Reader {
+    /// The files that are kept of runs, as they are named in the state folder.
+    pub fn kept_files(&self) -> Result<Vec<String>, StoreError> {
+        let mut kept = self.0.prepare("SELECT file FROM v1_artifacts")?;
+        Ok(kept.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
+    }
+
     /// The session of every run.
     pub fn sessions(&self) -> Result<Vec<String>, StoreError> {
         let mut sessions = self.0.prepare("SELECT DISTINCT session_id FROM runs")?;
