@@ -53,7 +53,7 @@ impl Http {
         let Ok(url) = Url::parse(request.url.trim()) else {
             return Sent::Refused("its address is not a URL".into());
         };
-        let client = match self.guard_for(&url, allow_hosts) {
+        let client = match guard_for(&url, allow_hosts) {
             Ok(guard) => self.client(guard),
             Err(private) => return Sent::Refused(private.to_string()),
         };
@@ -85,23 +85,23 @@ impl Http {
         let client = client(guard)?;
         Ok(made.get_or_init(|| client).clone())
     }
+}
 
-    fn guard_for(&self, url: &Url, allow_hosts: &[String]) -> Result<Guard, PrivateAddress> {
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let with_port = format!("{host}:{}", url.port_or_known_default().unwrap_or(0));
-        if allow_hosts.iter().any(|it| *it == host || *it == with_port) {
-            return Ok(Guard::Down);
-        }
-        // An address needs no lookup.
-        let address = match url.host() {
-            Some(Host::Ipv4(address)) => Some(IpAddr::from(address)),
-            Some(Host::Ipv6(address)) => Some(IpAddr::from(address)),
-            Some(Host::Domain(_)) | None => None,
-        };
-        match address {
-            Some(address) if is_private(address) => Err(PrivateAddress(host)),
-            Some(_) | None => Ok(Guard::Up),
-        }
+fn guard_for(url: &Url, allow_hosts: &[String]) -> Result<Guard, PrivateAddress> {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let with_port = format!("{host}:{}", url.port_or_known_default().unwrap_or(0));
+    if allow_hosts.iter().any(|it| *it == host || *it == with_port) {
+        return Ok(Guard::Down);
+    }
+    // An address needs no lookup.
+    let address = match url.host() {
+        Some(Host::Ipv4(address)) => Some(IpAddr::from(address)),
+        Some(Host::Ipv6(address)) => Some(IpAddr::from(address)),
+        Some(Host::Domain(_)) | None => None,
+    };
+    match address {
+        Some(address) if is_private(address) => Err(PrivateAddress(host)),
+        Some(_) | None => Ok(Guard::Up),
     }
 }
 
