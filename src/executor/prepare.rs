@@ -15,7 +15,7 @@ use crate::job::{AgentSpec, AskedFor, FILE_BYTES_MAX, JobSpec, Prompt, read_text
 use crate::run::{ErrorKind, Failure, Phase};
 use crate::session::Transcript;
 use crate::tools::{ExecPolicy, ToolContext, ToolSet, Workspace};
-use crate::turn::{Bounds, Known, Tools, Turn, render, system_prompt};
+use crate::turn::{Bounds, Known, Opening, Tools, Turn, render, system_prompt};
 
 impl Executor {
     /// Workspace, model, secrets and prompt, phase by phase.
@@ -69,16 +69,16 @@ impl Executor {
             max_usd: spec.limits.max_usd,
             purse: self.purse.open(&ticket.run_id, spec, &self.config, &self.clock),
         };
-        let turn = Turn::begin(
-            system_prompt(spec.id.as_str(), has_tools),
+        let turn = Turn::begin(Opening {
+            system: system_prompt(spec.id.as_str(), has_tools),
             prompt,
             tools,
             context,
             bounds,
             transcript,
-            Arc::clone(&holdings.masker),
-            Arc::clone(&self.clock),
-        );
+            masker: Arc::clone(&holdings.masker),
+            clock: Arc::clone(&self.clock),
+        });
         holdings.turn = Some(turn.await);
         Ok(resolved)
     }

@@ -89,6 +89,26 @@ pub enum TurnEnd {
     Budget(#[from] OverLimit),
 }
 
+/// What a turn begins with.
+pub struct Opening {
+    /// The system prompt.
+    pub system: String,
+    /// What it is asked.
+    pub prompt: String,
+    /// What it may call.
+    pub tools: ToolSet,
+    /// The world of its tools.
+    pub context: ToolContext,
+    /// How far it may go.
+    pub bounds: Bounds,
+    /// Where it is written down.
+    pub transcript: Transcript,
+    /// What is never shown.
+    pub masker: Arc<Masker>,
+    /// The clocks.
+    pub clock: Arc<dyn Clock>,
+}
+
 /// A conversation with tools, kept outside the future that drives it.
 pub struct Turn {
     system: String,
@@ -108,18 +128,10 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// A turn that begins with `prompt`.
-    #[expect(clippy::too_many_arguments, reason = "each is a different part of a turn")]
-    pub async fn begin(
-        system: String,
-        prompt: String,
-        tools: ToolSet,
-        context: ToolContext,
-        bounds: Bounds,
-        mut transcript: Transcript,
-        masker: Arc<Masker>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    /// Begins, with the prompt in its transcript.
+    pub async fn begin(opening: Opening) -> Self {
+        let Opening { system, prompt, tools, context, bounds, mut transcript, masker, clock } =
+            opening;
         let first = Message::User { text: prompt };
         transcript.append(&first).await;
         Self {

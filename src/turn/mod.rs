@@ -12,6 +12,6 @@ mod prompt;
 pub(crate) use announce::only_announces;
 pub use budget::{AttemptBill, Bounds, OverLimit, Purse};
 pub(crate) use drive::cut;
-pub use drive::{Model, Tally, Turn, TurnEnd};
+pub use drive::{Model, Opening, Tally, Turn, TurnEnd};
 pub use observe::{Observer, TurnEvent};
 pub use prompt::{Known, PromptError, Tools, Variables, render, system_prompt};
