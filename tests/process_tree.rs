@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use punctual::process::{
-    Child, Ended, Errors, Exit, Household, Output, ProcessId, RUN_MARKER, Spec, StartError,
-    SupervisorPath, TreeEnd, base_environment,
+    Child, Confinement, Ended, Errors, Exit, Household, Output, ProcessId, RUN_MARKER, Spec,
+    StartError, SupervisorPath, TreeEnd, base_environment,
 };
 
 const GRACE: Duration = Duration::from_millis(300);
@@ -30,6 +30,7 @@ fn sh(script: &str) -> Spec {
         env: base_environment(),
         output_bytes_max: 64 * 1024,
         errors: Errors::WithOutput,
+        confinement: Confinement::Off,
     }
 }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use punctual::process::{Household, RUN_MARKER, SupervisorPath, TreeEnd, base_environment};
+use punctual::process::{
+    Confinement, Household, RUN_MARKER, SupervisorPath, TreeEnd, base_environment,
+};
 use punctual::provider::{ToolCall, ToolDefinition};
 use punctual::tools::{
     Arguments, ExecPolicy, Tool, ToolContext, ToolOutcome, ToolSet, Verdict, Workspace,
@@ -38,6 +40,7 @@ impl Desk {
             household: Household::new(supervisor, run_id.as_str()),
             env: base_environment(),
             exec_policy: ExecPolicy::from_patterns(exec_allow).unwrap(),
+            confinement: Confinement::Off,
             tool_timeout: Duration::from_secs(20),
             stop_grace: Duration::from_millis(300),
         };

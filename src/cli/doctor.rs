@@ -9,7 +9,9 @@ use super::context::{Context, block_on, no_model_hint};
 use super::output::{self, Done, code};
 use crate::config::{Api, Config, ProviderConfig, load_jobs};
 use crate::job::{FILE_BYTES_MAX, read_text};
-use crate::process::{Errors, Exit, Household, Spec, SupervisorPath, base_environment};
+use crate::process::{
+    Confinement, Errors, Exit, Household, Spec, SupervisorPath, base_environment,
+};
 use crate::provider::Script;
 use crate::store::{QueryLimits, Reader, database_in};
 
@@ -143,6 +145,7 @@ async fn supervisor() -> Finding {
             env: base_environment(),
             output_bytes_max: 1024,
             errors: Errors::WithOutput,
+            confinement: Confinement::Off,
         };
         let child = household.start(spec).await.map_err(|error| error.to_string())?;
         let ended = child.wait_output(Duration::from_secs(10)).await;

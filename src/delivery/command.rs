@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use super::letter::Letter;
 use super::sent::Sent;
-use crate::process::{Errors, Exit, Household, Spec, StartError, SupervisorPath, base_environment};
+use crate::process::{
+    Confinement, Errors, Exit, Household, Spec, StartError, SupervisorPath, base_environment,
+};
 
 /// `EX_TEMPFAIL` of `sysexits.h`.
 const TRY_AGAIN: i32 = 75;
@@ -54,6 +56,7 @@ pub(super) async fn send(
         env,
         output_bytes_max: OUTPUT_BYTES_MAX,
         errors: Errors::WithOutput,
+        confinement: Confinement::Off,
     };
     let household = Household::new(place.supervisor.clone(), letter.id());
     let sent = run(&household, spec, &input.0, timeout).await;

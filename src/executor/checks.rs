@@ -13,7 +13,7 @@ use super::site::Site;
 use crate::cassette::Plays;
 use crate::clock::rfc3339;
 use crate::job::{Check, CheckSpec, JobSpec, Masker, ReplySchema};
-use crate::process::{Errors, Household, Spec};
+use crate::process::{Confinement, Errors, Household, Spec};
 use crate::run::{Artifact, CheckResult, ErrorKind, Failure, Findings};
 use crate::store::QueryLimits;
 
@@ -152,6 +152,7 @@ impl Executor {
             env: site.env.clone(),
             output_bytes_max: OUTPUT_BYTES_MAX,
             errors: Errors::WithOutput,
+            confinement: Confinement::Off,
         };
         let grace = ticket.spec.limits.stop_grace;
         let child = household.start(spec).await.map_err(|error| error.to_string())?;

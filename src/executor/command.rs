@@ -8,7 +8,7 @@ use super::run::{Executor, Ticket};
 use super::stop::Stop;
 use super::watchdog::Watchdog;
 use crate::job::CommandSpec;
-use crate::process::{Errors, Spec};
+use crate::process::{Confinement, Errors, Spec};
 use crate::run::{ErrorKind, Failure, Phase};
 
 /// How much of what it prints is kept: half from its start, half from its end.
@@ -35,6 +35,7 @@ impl Executor {
             env,
             output_bytes_max: OUTPUT_BYTES_MAX,
             errors: Errors::Apart,
+            confinement: Confinement::Off,
         };
         watchdog.entered(Phase::Tool);
         let started = watchdog.guard(holdings.household.start(spec)).await?;

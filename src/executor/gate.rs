@@ -10,7 +10,7 @@ use super::holdings::Holdings;
 use super::run::{Executor, Ticket};
 use super::stop::Stop;
 use crate::job::{GateSpec, RunIf, hex};
-use crate::process::{Ended, Errors, Exit, Spec};
+use crate::process::{Confinement, Ended, Errors, Exit, Spec};
 use crate::run::{ErrorKind, Failure, Limit, Phase};
 
 /// The exit code that means no, whatever the mode.
@@ -45,6 +45,7 @@ impl Executor {
             env: site.env,
             output_bytes_max: OUTPUT_BYTES_MAX,
             errors: Errors::Apart,
+            confinement: Confinement::Off,
         };
         let child =
             holdings.household.start(spec).await.map_err(|error| failed(&error.to_string()))?;

@@ -12,6 +12,7 @@ use super::run::{Executor, Ticket};
 use super::stop::{Stop, invalid};
 use super::watchdog::Watchdog;
 use crate::job::{AgentSpec, AskedFor, FILE_BYTES_MAX, JobSpec, Prompt, read_text};
+use crate::process::Confinement;
 use crate::run::{ErrorKind, Failure, Phase};
 use crate::session::Transcript;
 use crate::tools::{ExecPolicy, ToolContext, ToolSet, Workspace};
@@ -114,6 +115,7 @@ impl Executor {
             household: holdings.household.clone(),
             env,
             exec_policy,
+            confinement: Confinement::Off,
             tool_timeout: spec.limits.tool_timeout,
             stop_grace: spec.limits.stop_grace,
         })

@@ -12,6 +12,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::adopted;
+use super::confine::Confinement;
 use super::environment::RUN_MARKER;
 use super::identity::ProcessId;
 use super::output::{Collected, Pipes};
@@ -38,6 +39,8 @@ pub struct Spec {
     pub output_bytes_max: usize,
     /// Where standard error goes.
     pub errors: Errors,
+    /// What it may do.
+    pub confinement: Confinement,
 }
 
 /// Where a command's standard error goes.
@@ -156,7 +159,8 @@ impl Household {
         let (tree, pipes) = self.start_supervisor(&program, spec.output_bytes_max, spec.errors)?;
         let mut env = spec.env;
         env.push((RUN_MARKER.to_owned(), self.0.run_id.clone()));
-        let order = Order { argv: spec.argv, cwd: spec.cwd, env, stdin };
+        let Spec { argv, cwd, confinement, .. } = spec;
+        let order = Order { argv, cwd, env, stdin, confinement };
         let answer = async {
             tree.send(&order).await?;
             Ok(tree.until(|story| story.started.clone()).await)

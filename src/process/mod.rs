@@ -17,6 +17,7 @@
 //! process start times first, because process ids are used again.
 
 mod adopted;
+mod confine;
 mod environment;
 mod household;
 mod identity;
@@ -30,6 +31,7 @@ mod tree;
 mod watch;
 
 pub use adopted::adopt_orphans;
+pub use confine::{Confinement, Demand, Fence, Network, View};
 pub use environment::{RUN_MARKER, base_environment};
 pub use household::{Errors, Household, Spec, StartError, SupervisorPath};
 pub use identity::{ProcessId, boot_id};

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::confine::Confinement;
 use super::identity::ProcessId;
 use super::tree::Leftover;
 
@@ -16,6 +17,8 @@ pub(super) struct Order {
     /// What it reads; nothing, if that is not said.
     #[serde(default)]
     pub stdin: Option<PathBuf>,
+    #[serde(default)]
+    pub confinement: Confinement,
 }
 
 /// A later line to the supervisor. The end of the stream means `End` with the orphans' grace.

@@ -103,6 +103,7 @@ async fn exec(arguments: Arguments, context: &ToolContext) -> Result<ToolOutcome
         env: context.env.clone(),
         output_bytes_max: OUTPUT_BYTES_MAX,
         errors: Errors::WithOutput,
+        confinement: context.confinement.clone(),
     };
     let started = context.household.start(spec).await;
     let child = started.map_err(|error| Refusal::Failed(error.to_string()))?;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::exec_policy::ExecPolicy;
 use super::tape::Permission;
 use super::workspace::Workspace;
-use crate::process::Household;
+use crate::process::{Confinement, Household};
 use crate::provider::ToolDefinition;
 
 /// The arguments of a call, as the model gave them.
@@ -50,6 +50,8 @@ pub struct ToolContext {
     pub env: Vec<(String, String)>,
     /// Which commands may run.
     pub exec_policy: ExecPolicy,
+    /// How commands are confined.
+    pub confinement: Confinement,
     /// The longest that one call may take.
     pub tool_timeout: Duration,
     /// How long a command may take to end after it was asked to.
