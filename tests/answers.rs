@@ -50,6 +50,7 @@ fn of_role<'a>(request: &'a Value, role: &'a str) -> impl Iterator<Item = &'a Va
     request["messages"].as_array().unwrap().iter().filter(move |it| it["role"] == role)
 }
 
+// B89, with fixtures 18, 20, 21 and 29.
 #[test]
 fn calls_run_though_the_answer_says_that_it_just_stopped() {
     let (one, two) = (call("echo one"), call("echo two"));
@@ -118,6 +119,7 @@ fn strict(calls: String, last: String, expected: Value) -> Stub {
     })
 }
 
+// B90, with fixtures 23, 52 and 53: whoever gets other blocks answers 400.
 #[test]
 fn thoughts_go_back_as_they_were_and_before_the_call() {
     let input = json!({"command": "echo one"});
@@ -183,6 +185,7 @@ fn thoughts_go_back_as_they_were_and_before_the_call() {
     }
 }
 
+// B88, with fixtures 27, 28 and 57: no tool starts, and nothing is asked again.
 #[test]
 fn half_a_call_starts_nothing_and_is_not_asked_for_again() {
     let openai = |reason: &str| {
@@ -226,6 +229,7 @@ fn half_a_call_starts_nothing_and_is_not_asked_for_again() {
     }
 }
 
+// B82, with fixture 16: no U+FFFD in any file.
 #[test]
 fn characters_that_are_cut_between_packets_are_whole_wherever_they_are_kept() {
     let body = recorded("16-utf8-split.sse", &[]).into_bytes();

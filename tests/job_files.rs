@@ -437,7 +437,7 @@ fn humantime(text: &str) -> Duration {
 #[test]
 fn the_defaults_of_the_schemas_are_those_of_the_code() {
     let (of_jobs, of_config) = (defaults(&job::schema()), defaults(&config::schema()));
-    assert!(of_jobs.len() >= 25 && of_config.len() >= 22, "{of_jobs:#?} {of_config:#?}");
+    assert!(of_jobs.len() >= 22 && of_config.len() >= 22, "{of_jobs:#?} {of_config:#?}");
     let job = "agent.prompt = \"x\"\nschedule.cron = \"@daily\"\n";
     let folder = folder(MODEL, &[("a.toml", job)]);
     let (config, set) = load(folder.path());

@@ -17,7 +17,7 @@ use super::{AgentDefaults, AgentTimeout, Config, Retention, Scheduler};
 use crate::job::source::Source;
 use crate::job::tree::{self, Node};
 use crate::job::{
-    Ceilings, Defaults, FILE_BYTES_MAX, ModelRef, Problem, TOOLS, Usd, keys, read_bytes,
+    Ceilings, Defaults, FILE_BYTES_MAX, Manner, ModelRef, Problem, TOOLS, Usd, keys, read_bytes,
     sort_problems, with_sources,
 };
 use crate::schedule::{Zone, ZoneChoice, Zones};
@@ -223,7 +223,8 @@ fn agent_defaults(root: &Node, models: &Directory, problems: &mut Vec<Problem>) 
         Some(Duration::ZERO) => AgentTimeout::Unlimited,
         Some(limit) => AgentTimeout::Configured(limit),
     };
-    AgentDefaults { model, fallbacks, timeout }
+    let manner = Manner::default().read(root, "agents.defaults");
+    AgentDefaults { model, fallbacks, timeout, manner }
 }
 
 fn fallbacks(root: &Node, models: &Directory, problems: &mut Vec<Problem>) -> Vec<ModelRef> {

@@ -24,7 +24,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use crate::job::{
-    Ceilings, Defaults, Does, Environment, JobId, JobSpec, ModelRef, Problem, ScheduleSpec,
+    Ceilings, Defaults, Does, Environment, JobId, JobSpec, Manner, ModelRef, Problem, ScheduleSpec,
     Surroundings, Unresolved, Usd,
 };
 use crate::schedule::{DateRange, Schedule, Zone, Zones};
@@ -141,6 +141,8 @@ pub struct AgentDefaults {
     pub fallbacks: Vec<ModelRef>,
     /// A of semantics §2.
     pub timeout: AgentTimeout,
+    /// How turns think and what of them is shown, of jobs that do not say.
+    pub manner: Manner,
 }
 
 /// The limit of a whole agent run.
@@ -252,6 +254,7 @@ impl Config {
             run_ceiling: self.run_ceiling(),
             ceilings: &self.ceilings,
             max_usd_per_day: self.max_usd_per_day,
+            manner: self.agent.manner,
             setup_timeout: self.scheduler.setup_timeout,
         })
     }

@@ -70,7 +70,7 @@ static AGENT_DEFAULTS: &[Key] = &[
         Now,
         "The limit of a whole agent run, \"0s\" = unlimited; absent: 48h.",
     ),
-    key("thinking", Words(THINKING), r#""off""#, Only(r#"["off"]"#), "How much it thinks."),
+    key("thinking", Words(THINKING), r#""off""#, Now, "How much it thinks."),
     key("verbose", Bool, "false", Only("[false]"), "Tool summaries in replies."),
     key("trace", Bool, "false", Only("[false]"), "Every request and answer."),
     key(

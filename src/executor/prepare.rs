@@ -73,6 +73,7 @@ impl Executor {
         let turn = Turn::begin(Opening {
             system: system_prompt(spec.id.as_str(), has_tools),
             prompt,
+            thinking: agent.manner.thinking,
             tools,
             context,
             bounds,

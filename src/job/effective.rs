@@ -41,6 +41,9 @@ pub(super) fn definition(node: &Node, matrix: &BTreeMap<String, String>, read: &
             put("agent", "tools", agent.tools.clone().into());
             put("agent", "model", agent.model.to_string().into());
             put("agent", "fallbacks", agent.fallbacks.iter().map(ToString::to_string).collect());
+            for (key, value) in agent.manner.entries() {
+                put("agent", key, value);
+            }
             if let Prompt::File(path) = &agent.prompt {
                 put("agent", "prompt_file", path.display().to_string().into());
             }

@@ -9,6 +9,7 @@ use super::ceilings::{self, Ceilings};
 use super::effective;
 use super::id::JobId;
 use super::keys;
+use super::manner::Manner;
 use super::money::Usd;
 use super::problem::{Problem, sort_problems};
 use super::prompt::Mention;
@@ -58,6 +59,8 @@ pub struct Surroundings<'a> {
     pub ceilings: &'a Ceilings,
     /// What all jobs together may cost in a day.
     pub max_usd_per_day: Option<Usd>,
+    /// How turns think and what of them is shown, of jobs that do not say.
+    pub manner: Manner,
     /// How long a run may be set up.
     pub setup_timeout: Duration,
 }

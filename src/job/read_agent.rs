@@ -31,8 +31,9 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
     let exec_allow = exec_allow(reader, &tools);
     let vars = reader.node.text_map("agent.vars");
     let escalate = escalate(reader, &fallbacks);
+    let manner = reader.around.manner.read(reader.node, "agent");
     let (prompt, model) = (prompt?, model?);
-    Some(AgentSpec { prompt, vars, model, fallbacks, tools, exec_allow, escalate })
+    Some(AgentSpec { prompt, vars, model, fallbacks, manner, tools, exec_allow, escalate })
 }
 
 fn prompt(reader: &mut Reader<'_>) -> Option<Prompt> {

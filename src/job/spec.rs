@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::id::JobId;
+use super::manner::Manner;
 use super::money::Usd;
 use super::read_alert::{AlertSpec, Cause};
 use super::read_checks::{ArtifactPattern, CheckSpec, ReplySchema};
@@ -251,6 +252,8 @@ pub struct AgentSpec {
     pub model: ModelRef,
     /// Which models go on, in this order, when one has failed; empty: none. Never `model` itself.
     pub fallbacks: Vec<ModelRef>,
+    /// How it thinks, and what of that is shown.
+    pub manner: Manner,
     /// Names of the tools on offer.
     pub tools: Vec<String>,
     /// Patterns of commands that `exec` may run; empty: `exec` is denied.

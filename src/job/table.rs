@@ -121,7 +121,7 @@ static AGENT: &[Key] = &[
         Now,
         "Models to go on with when one fails, [] = none; default: `agents.defaults.fallbacks`.",
     ),
-    key("thinking", Words(THINKING), r#""off""#, Only(r#"["off"]"#), "How much it thinks."),
+    key("thinking", Words(THINKING), "", Now, "How much it thinks; default: `agents.defaults`."),
     key("tools", Texts, r#"["read", "list", "grep"]"#, Now, "The tools on offer; [] = none."),
     key("exec_allow", Texts, "[]", Now, "Patterns of commands that `exec` may run."),
     key("mcp", Texts, "[]", Only("[[]]"), "MCP servers of the configuration."),

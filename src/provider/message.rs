@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::job::Thinking;
+
 /// One request to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -16,6 +18,8 @@ pub struct Request {
     pub tools: Vec<ToolDefinition>,
     /// Upper bound of the answer in tokens; `None` leaves it to the provider.
     pub max_output_tokens: Option<u32>,
+    /// How much to think.
+    pub thinking: Thinking,
 }
 
 impl Request {
@@ -27,6 +31,7 @@ impl Request {
             messages: vec![Message::User { text: prompt.into() }],
             tools: Vec::new(),
             max_output_tokens: None,
+            thinking: Thinking::Off,
         }
     }
 }

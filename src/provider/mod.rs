@@ -27,6 +27,7 @@ mod parser;
 mod probe;
 mod response;
 mod script;
+mod thinking;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
@@ -46,6 +47,7 @@ pub use openai::OpenAi;
 pub use parser::{Api, Heard, StreamParser};
 pub use probe::probe;
 pub use script::{Script, ScriptError, Scripted};
+pub(crate) use thinking::explained;
 
 /// What a model said next.
 #[derive(Debug, Clone, PartialEq)]

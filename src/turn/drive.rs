@@ -8,11 +8,11 @@ use super::budget::{AttemptBill, Bill, Bounds, OverLimit};
 use super::observe::{Observer, TurnEvent};
 use crate::clock::Clock;
 use crate::config::Price;
-use crate::job::{Masker, Usd};
+use crate::job::{Masker, Thinking, Usd};
 use crate::process::Household;
 use crate::provider::{
     AssistantTurn, Completion, Fault, FaultClass, Finish, Message, Provider, Request, StreamEvent,
-    ToolCall, Usage,
+    ToolCall, Usage, explained,
 };
 use crate::run::Phase;
 use crate::session::{Transcript, TranscriptError};
@@ -95,6 +95,8 @@ pub struct Opening {
     pub system: String,
     /// What it is asked.
     pub prompt: String,
+    /// How much the model thinks.
+    pub thinking: Thinking,
     /// What it may call.
     pub tools: ToolSet,
     /// The world of its tools.
@@ -113,6 +115,7 @@ pub struct Opening {
 pub struct Turn {
     system: String,
     messages: Vec<Message>,
+    thinking: Thinking,
     tools: ToolSet,
     context: ToolContext,
     bounds: Bounds,
@@ -130,13 +133,23 @@ pub struct Turn {
 impl Turn {
     /// Begins, with the prompt in its transcript.
     pub async fn begin(opening: Opening) -> Self {
-        let Opening { system, prompt, tools, context, bounds, mut transcript, masker, clock } =
-            opening;
+        let Opening {
+            system,
+            prompt,
+            thinking,
+            tools,
+            context,
+            bounds,
+            mut transcript,
+            masker,
+            clock,
+        } = opening;
         let first = Message::User { text: prompt };
         transcript.append(&first).await;
         Self {
             system,
             messages: vec![first],
+            thinking,
             tools,
             context,
             bounds,
@@ -245,13 +258,17 @@ impl Turn {
             messages: self.messages.clone(),
             tools: self.tools.definitions(),
             max_output_tokens: model.max_output_tokens,
+            thinking: self.thinking,
         };
         self.bill.begin_request(model.price);
         let opening = model.provider.stream(&request).await;
-        let mut stream = opening.inspect_err(|_| self.bill.was_refused())?;
+        let level = self.thinking;
+        let explained = |fault| explained(fault, &model.name, level);
+        let mut stream = opening.inspect_err(|_| self.bill.was_refused()).map_err(explained)?;
         observer.opened();
         while let Some(event) = stream.next().await {
-            let event = event.inspect_err(|fault| self.bill.charge(fault.usage))?;
+            let event =
+                event.inspect_err(|fault| self.bill.charge(fault.usage)).map_err(explained)?;
             if event.is_progress() {
                 observer.pulse();
             }

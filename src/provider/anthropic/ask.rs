@@ -2,18 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::super::{AssistantTurn, Message, Request, ToolDefinition};
+use super::super::thinking;
+use super::super::{AssistantTurn, Fault, Message, Request, ToolDefinition};
 
 /// The API insists on an output limit.
 const OUTPUT_TOKENS_DEFAULT: u32 = 4096;
 
 /// The request's body. What is empty is left out.
-pub(super) fn body(request: &Request) -> Value {
-    let mut body = json!({
-        "model": request.model,
-        "max_tokens": request.max_output_tokens.unwrap_or(OUTPUT_TOKENS_DEFAULT),
-        "stream": true,
-    });
+pub(super) fn body(request: &Request) -> Result<Value, Fault> {
+    let mut body = json!({"model": request.model, "stream": true});
+    thinking::tell(&mut body, request, OUTPUT_TOKENS_DEFAULT)?;
     if !request.system.is_empty() {
         body["system"] = request.system.clone().into();
     }
@@ -21,7 +19,7 @@ pub(super) fn body(request: &Request) -> Value {
     if !request.tools.is_empty() {
         body["tools"] = request.tools.iter().map(tool).collect();
     }
-    body
+    Ok(body)
 }
 
 fn messages(conversation: &[Message]) -> Vec<Value> {
@@ -94,7 +92,7 @@ mod tests {
             "stream": true,
             "messages": [{"role": "user", "content": "Say hello."}],
         });
-        assert_eq!(body(&Request::of_prompt("m", "Say hello.")), expected);
+        assert_eq!(body(&Request::of_prompt("m", "Say hello.")), Ok(expected));
     }
 
     #[test]
@@ -123,6 +121,6 @@ mod tests {
             ],
             "tools": [{"name": "add", "description": "adds", "input_schema": {"type": "object"}}],
         });
-        assert_eq!(body(&conversation()), expected);
+        assert_eq!(body(&conversation()), Ok(expected));
     }
 }

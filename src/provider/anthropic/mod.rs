@@ -38,6 +38,6 @@ fn headers(endpoint: &Endpoint) -> Result<HeaderMap, Fault> {
 
 impl Provider for Anthropic {
     fn stream<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<EventStream, Fault>> {
-        Box::pin(self.wire.open(ask::body(request)))
+        Box::pin(async { self.wire.open(ask::body(request)?).await })
     }
 }

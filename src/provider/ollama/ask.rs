@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::openai::tool;
+use super::super::thinking;
 use super::super::{AssistantTurn, Message, Request};
 
 /// The request's body. What is empty is left out.
@@ -12,7 +13,9 @@ pub(super) fn body(request: &Request) -> Value {
         messages.push(json!({"role": "system", "content": request.system}));
     }
     messages.extend(request.messages.iter().map(message));
-    let mut body = json!({"model": request.model, "messages": messages, "stream": true});
+    let think = thinking::think(&request.model, request.thinking);
+    let mut body =
+        json!({"model": request.model, "messages": messages, "stream": true, "think": think});
     if !request.tools.is_empty() {
         body["tools"] = request.tools.iter().map(tool).collect();
     }
@@ -59,6 +62,7 @@ mod tests {
             "model": "m",
             "messages": [{"role": "user", "content": "Say hello."}],
             "stream": true,
+            "think": false,
         });
         assert_eq!(body(&Request::of_prompt("m", "Say hello.")), expected);
     }
@@ -81,6 +85,7 @@ mod tests {
                 {"role": "user", "content": "thanks"},
             ],
             "stream": true,
+            "think": false,
             "tools": [{"type": "function", "function": {
                 "name": "add", "description": "adds", "parameters": {"type": "object"},
             }}],

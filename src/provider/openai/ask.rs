@@ -2,19 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::super::thinking::{Speaker, effort};
 use super::super::{AssistantTurn, Message, Request, ToolDefinition};
 
-/// The key under which the output limit is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LimitKey {
-    /// What nearly every server knows.
-    MaxTokens,
-    /// What `OpenAI` itself wants; its newer models refuse the other.
-    MaxCompletionTokens,
-}
-
 /// The request's body. What is empty is left out.
-pub(super) fn body(request: &Request, limit_key: LimitKey) -> Value {
+pub(super) fn body(request: &Request, speaker: Speaker) -> Value {
     let mut messages = Vec::with_capacity(request.messages.len() + 1);
     if !request.system.is_empty() {
         messages.push(json!({"role": "system", "content": request.system}));
@@ -30,11 +22,15 @@ pub(super) fn body(request: &Request, limit_key: LimitKey) -> Value {
         body["tools"] = request.tools.iter().map(tool).collect();
     }
     if let Some(limit) = request.max_output_tokens {
-        let key = match limit_key {
-            LimitKey::MaxTokens => "max_tokens",
-            LimitKey::MaxCompletionTokens => "max_completion_tokens",
+        let key = match speaker {
+            // Nearly every server knows this one; `OpenAI`'s newer models refuse it.
+            Speaker::Alike | Speaker::OpenRouter => "max_tokens",
+            Speaker::OpenAi => "max_completion_tokens",
         };
         body[key] = limit.into();
+    }
+    if let Some(effort) = effort(speaker, &request.model, request.thinking) {
+        body["reasoning_effort"] = effort.into();
     }
     body
 }
@@ -92,12 +88,12 @@ mod tests {
             "stream": true,
             "stream_options": {"include_usage": true},
         });
-        assert_eq!(body(&request, LimitKey::MaxTokens), expected);
+        assert_eq!(body(&request, Speaker::Alike), expected);
     }
 
     #[test]
     fn a_conversation_with_calls_goes_back_whole() {
-        let found = body(&conversation(), LimitKey::MaxCompletionTokens);
+        let found = body(&conversation(), Speaker::OpenAi);
         let expected = json!({
             "model": "m",
             "messages": [

@@ -7,6 +7,7 @@ mod hear;
 use futures_util::future::BoxFuture;
 
 use super::http::{Endpoint, Wire};
+use super::thinking::Speaker;
 use super::{Api, EventStream, Fault, Provider, Request};
 
 pub(super) use ask::tool;
@@ -16,24 +17,21 @@ pub(super) use hear::OpenAiEar;
 #[derive(Debug)]
 pub struct OpenAi {
     wire: Wire,
-    limit_key: ask::LimitKey,
+    speaker: Speaker,
 }
 
 impl OpenAi {
     /// `endpoint`'s base URL ends where `/chat/completions` begins: `http://127.0.0.1:8080/v1`.
     pub fn new(client: reqwest::Client, endpoint: Endpoint) -> Self {
-        let limit_key = match endpoint.base_url.host_str() {
-            Some("api.openai.com") => ask::LimitKey::MaxCompletionTokens,
-            _ => ask::LimitKey::MaxTokens,
-        };
+        let speaker = Speaker::of_host(endpoint.base_url.host_str());
         let headers = endpoint.bearer();
         let wire = Wire::new(Api::OpenAi, client, endpoint, &["chat", "completions"], headers);
-        Self { wire, limit_key }
+        Self { wire, speaker }
     }
 }
 
 impl Provider for OpenAi {
     fn stream<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<EventStream, Fault>> {
-        Box::pin(self.wire.open(ask::body(request, self.limit_key)))
+        Box::pin(self.wire.open(ask::body(request, self.speaker)))
     }
 }
