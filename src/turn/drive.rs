@@ -6,6 +6,7 @@ use futures_util::StreamExt as _;
 
 use super::budget::{AttemptBill, Bill, Bounds, OverLimit};
 use super::observe::{Observer, TurnEvent};
+use super::window::Window;
 use crate::clock::Clock;
 use crate::config::Price;
 use crate::job::{Masker, Thinking, Usd};
@@ -20,12 +21,6 @@ use crate::tools::{ToolContext, ToolOutcome, ToolSet, Verdict};
 
 /// The same call with the same result, so many times in a row, is a loop.
 const REPEATS_MAX: u32 = 5;
-
-/// The window of a model of which nothing is known, in tokens (semantics §7).
-const CONTEXT_WINDOW_DEFAULT: u64 = 32_768;
-
-/// Characters that a token stands for, on the average: an estimate to the safe side.
-const CHARS_PER_TOKEN: u64 = 4;
 
 /// The model that answers now.
 #[derive(Clone)]
@@ -181,7 +176,7 @@ impl Turn {
             self.messages.push(Message::Assistant(said));
             match completion.finish {
                 Finish::ToolCalls => {
-                    let chars_max = tool_result_chars_max(model.context_window);
+                    let chars_max = Window::of(model.context_window).tool_result_chars();
                     self.call_tools(completion.turn, chars_max, observer).await?;
                 }
                 Finish::Stop => {
@@ -359,19 +354,6 @@ impl Turn {
     }
 }
 
-/// How much of a tool's result enters the context: at most 30 % of the window, and never more
-/// than a bound that grows with it (semantics §7).
-fn tool_result_chars_max(context_window: Option<u64>) -> usize {
-    let window = context_window.unwrap_or(CONTEXT_WINDOW_DEFAULT);
-    let bound = match window {
-        ..100_000 => 16_000,
-        100_000..200_000 => 32_000,
-        200_000.. => 64_000,
-    };
-    let share = window.saturating_mul(CHARS_PER_TOKEN).saturating_mul(30) / 100;
-    usize::try_from(share).unwrap_or(usize::MAX).min(bound)
-}
-
 /// `text`, or its head and tail with the cut stated.
 pub(crate) fn cut(text: &str, chars_max: usize) -> String {
     let length = text.chars().count();
@@ -395,19 +377,5 @@ mod tests {
         assert!(short.starts_with("aaa") && short.ends_with("ééé"));
         assert!(short.contains("[… 24000 characters cut …]"));
         assert_eq!(cut("short", 16_000), "short");
-    }
-
-    #[test]
-    fn the_share_of_a_result_follows_the_window() {
-        let table = [
-            (None, 16_000),
-            (Some(4_096), 4_915),
-            (Some(32_768), 16_000),
-            (Some(128_000), 32_000),
-            (Some(1_000_000), 64_000),
-        ];
-        for (window, chars) in table {
-            assert_eq!(tool_result_chars_max(window), chars, "{window:?}");
-        }
     }
 }

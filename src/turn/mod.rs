@@ -5,13 +5,19 @@
 
 mod announce;
 mod budget;
+mod compaction;
 mod drive;
 mod observe;
 mod prompt;
+mod tokens;
+mod window;
 
 pub(crate) use announce::only_announces;
 pub use budget::{AttemptBill, Bounds, OverLimit, Purse};
+pub use compaction::{CompactionPlan, Conversation, PromptPlace, plan_compaction};
 pub(crate) use drive::cut;
 pub use drive::{Model, Opening, Tally, Turn, TurnEnd};
 pub use observe::{Observer, TurnEvent};
 pub use prompt::{Known, PromptError, Tools, Variables, render, system_prompt};
+pub use tokens::{tokens_in, tokens_of, tokens_of_frame};
+pub use window::Window;
