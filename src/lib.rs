@@ -53,6 +53,8 @@ pub mod process;
 
 pub mod provider;
 
+pub mod net;
+
 pub mod run;
 
 pub mod config;

@@ -11,6 +11,7 @@
 
 mod artifacts;
 mod attempt;
+mod beyond;
 mod checks;
 mod cleanup;
 mod command;

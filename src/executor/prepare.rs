@@ -47,7 +47,9 @@ impl Executor {
             .map_err(|error| invalid(format!("{error}{}", without_reply(&template, &known))))?;
         let passed = spec.gate.as_ref().map(|gate| gate.output);
         let prompt = with_gate(prompt, &template, passed, &known);
-        let tools = ToolSet::native(&agent.tools).map_err(|error| invalid(error.to_string()))?;
+        let beyond = self.beyond();
+        let tools = ToolSet::native_with(&agent.tools, &beyond)
+            .map_err(|error| invalid(error.to_string()))?;
         let tools = match &self.deck {
             Some(deck) => tools.taped(deck.calls()),
             None => tools,

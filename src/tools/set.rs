@@ -6,7 +6,9 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tokio::time::timeout;
 
+use super::beyond::Beyond;
 use super::exec::Exec;
+use super::http_get::HttpGet;
 use super::tape::{CallTape, Permission};
 use super::tool::{Tool, ToolContext, ToolOutcome, Verdict};
 use super::{edit, grep, list, read, write};
@@ -51,10 +53,15 @@ impl ToolSet {
     pub const READ_ONLY: &[&str] = &["read", "list", "grep"];
 
     /// Every native tool.
-    pub const NATIVE: &[&str] = &["read", "write", "edit", "list", "grep", "exec"];
+    pub const NATIVE: &[&str] = &["read", "write", "edit", "list", "grep", "exec", "http_get"];
 
-    /// The native tools with these names.
+    /// The native tools with these names, as far as they reach nothing beyond the workspace.
     pub fn native<S: AsRef<str>>(names: &[S]) -> Result<Self, UnknownTool> {
+        Self::native_with(names, &Beyond::default())
+    }
+
+    /// The native tools with these names, which reach what is `beyond` the workspace.
+    pub fn native_with<S: AsRef<str>>(names: &[S], beyond: &Beyond) -> Result<Self, UnknownTool> {
         let mut set = Self::default();
         for name in names.iter().map(AsRef::as_ref) {
             let tool: Arc<dyn Tool> = match name {
@@ -64,6 +71,7 @@ impl ToolSet {
                 "list" => Arc::new(list::TOOL),
                 "grep" => Arc::new(grep::TOOL),
                 "exec" => Arc::new(Exec),
+                "http_get" => Arc::new(HttpGet::new(beyond.allow_hosts.clone())),
                 _ => return Err(UnknownTool { name: name.to_owned(), nearest: nearest(name) }),
             };
             set = set.with(tool);
@@ -207,6 +215,7 @@ mod tests {
             "list {path}",
             "grep {pattern, path?}",
             "exec {command, timeout?}",
+            "http_get {url}",
         ];
         assert_eq!(offered, want);
     }
