@@ -12,10 +12,11 @@ use super::spec::{AgentSpec, Escalate, Limits, ModelRef, Prompt, RunTimeout};
 use super::tree::Item;
 
 /// The tools that a job may name.
-pub(crate) const TOOLS: &[&str] = &["read", "write", "edit", "list", "grep", "exec", "http_get"];
+pub(crate) const TOOLS: &[&str] =
+    &["read", "write", "edit", "list", "grep", "exec", "http_get", "history"];
 /// Those of a job that names none: they change nothing.
 pub(crate) const DEFAULT_TOOLS: &[&str] = &["read", "list", "grep"];
-const LATER_TOOLS: &[&str] = &["message", "history", "subturn"];
+const LATER_TOOLS: &[&str] = &["message", "subturn"];
 /// A longer prompt file is not a prompt.
 const PROMPT_BYTES_MAX: u64 = 1024 * 1024;
 

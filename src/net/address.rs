@@ -90,13 +90,12 @@ fn leads_inside_v6(address: Ipv6Addr) -> bool {
 fn inner_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let v4 = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match address.segments() {
-        // Mapped and compatible (`::1` and `::` are judged before), ISATAP, and NAT64 with its two
-        // prefixes.
+        // Mapped and compatible (`::1` and `::` are judged before), ISATAP, NAT64 with its two
+        // prefixes, and 6to4.
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
         | [_, _, _, _, 0 | 0x200, 0x5efe, high, low]
-        | [0x64, 0xff9b, 0 | 1, _, _, _, high, low] => Some(v4(high, low)),
-        // 6to4.
-        [0x2002, high, low, ..] => Some(v4(high, low)),
+        | [0x64, 0xff9b, 0 | 1, _, _, _, high, low]
+        | [0x2002, high, low, ..] => Some(v4(high, low)),
         // Teredo: the client, with its bits turned over.
         [0x2001, 0, _, _, _, _, high, low] => Some(v4(!high, !low)),
         _ => None,

@@ -18,6 +18,7 @@ mod migrate;
 mod outbox;
 mod pages;
 mod query;
+mod query_views;
 mod read;
 mod read_ends;
 mod read_slot;

@@ -46,11 +46,30 @@ const VALUE_BYTES_MAX: i32 = 64 << 20;
 /// Virtual-machine steps between two looks at the clock.
 const STEPS_BETWEEN_LOOKS: i32 = 10_000;
 
+/// What stands between a statement and the database.
+pub(super) struct Guarding {
+    pub(super) limits: QueryLimits,
+    /// What is refused of an action; `None`: it may.
+    pub(super) refuses: Box<Refuses>,
+    /// Whether nobody waits for the answer any more.
+    pub(super) stops: Box<dyn Fn() -> bool + Send>,
+}
+
+type Refuses = dyn Fn(&AuthContext<'_>) -> Option<String> + Send;
+
+impl Guarding {
+    /// Everything may be read.
+    fn of(limits: QueryLimits) -> Self {
+        let refuses = Box::new(|context: &AuthContext<'_>| refusal_of(context.action));
+        Self { limits, refuses, stops: Box::new(|| false) }
+    }
+}
+
 impl Reader {
     /// Runs one `SELECT` (or `EXPLAIN`, `WITH`, `VALUES`) and returns its rows. Anything that
     /// would write, attach another file or change the connection is refused before it runs.
     pub fn query(&mut self, sql: &str, limits: QueryLimits) -> Result<Table, StoreError> {
-        self.guarded(limits, |reader| reader.rows_of(sql, limits))
+        self.guarded(Guarding::of(limits), |reader| reader.rows_of(sql, limits))
     }
 
     /// The first column of the first row of such a statement, with values for its parameters by
@@ -61,7 +80,7 @@ impl Reader {
         values: &[(&str, Option<String>)],
         limits: QueryLimits,
     ) -> Result<Option<Value>, StoreError> {
-        self.guarded(limits, |reader| {
+        self.guarded(Guarding::of(limits), |reader| {
             let mut statement = reader.reading(sql)?;
             for (name, value) in values {
                 if let Some(index) = statement.parameter_index(name)? {
@@ -73,27 +92,26 @@ impl Reader {
         })
     }
 
-    fn guarded<T>(
+    pub(super) fn guarded<T>(
         &mut self,
-        limits: QueryLimits,
+        guarding: Guarding,
         read: impl FnOnce(&Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        let Guarding { limits, refuses, stops } = guarding;
         let give_up_at = SystemClock.monotonic() + limits.time_max;
         let refused = Arc::new(Mutex::new(None));
         let refusal = Arc::clone(&refused);
         self.0.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)?;
-        self.0.authorizer(Some(move |context: AuthContext<'_>| {
-            match refusal_of(context.action) {
-                None => Authorization::Allow,
-                Some(words) => {
-                    *refusal.lock().expect("no holder of this lock can panic") = Some(words);
-                    Authorization::Deny
-                }
+        self.0.authorizer(Some(move |context: AuthContext<'_>| match refuses(&context) {
+            None => Authorization::Allow,
+            Some(words) => {
+                *refusal.lock().expect("no holder of this lock can panic") = Some(words);
+                Authorization::Deny
             }
         }))?;
         self.0.progress_handler(
             STEPS_BETWEEN_LOOKS,
-            Some(move || SystemClock.monotonic() >= give_up_at),
+            Some(move || stops() || SystemClock.monotonic() >= give_up_at),
         )?;
         let answer = read(self);
         self.0.progress_handler(0, None::<fn() -> bool>)?;
@@ -118,7 +136,7 @@ impl Reader {
         Ok(statement)
     }
 
-    fn rows_of(&self, sql: &str, limits: QueryLimits) -> Result<Table, StoreError> {
+    pub(super) fn rows_of(&self, sql: &str, limits: QueryLimits) -> Result<Table, StoreError> {
         let mut statement = self.reading(sql)?;
         let columns: Vec<String> = statement.column_names().map(Into::into).collect();
         let (mut rows, mut bytes) = (Vec::new(), 0);
@@ -147,7 +165,7 @@ impl Reader {
 const ONLY_READING: &str = "only reading is allowed here";
 
 /// What is refused of an action; `None`: it only reads.
-fn refusal_of(action: AuthAction<'_>) -> Option<String> {
+pub(super) fn refusal_of(action: AuthAction<'_>) -> Option<String> {
     match action {
         AuthAction::Select
         | AuthAction::Read { .. }

@@ -16,6 +16,7 @@ mod exec;
 mod exec_policy;
 mod file_tool;
 mod grep;
+mod history;
 mod http_get;
 mod list;
 mod parameters;
@@ -29,6 +30,7 @@ mod write;
 
 pub use beyond::Beyond;
 pub use exec_policy::{BadPattern, ExecPolicy, ExecRefusal};
+pub use history::{AskBounds, Ledger, Rows};
 pub use set::{ToolSet, UnknownTool};
 pub use tape::{CallTape, Permission, TakenCall};
 pub use tool::{Arguments, Tool, ToolContext, ToolOutcome, Verdict};

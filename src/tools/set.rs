@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use super::beyond::Beyond;
 use super::exec::Exec;
+use super::history::History;
 use super::http_get::HttpGet;
 use super::tape::{CallTape, Permission};
 use super::tool::{Tool, ToolContext, ToolOutcome, Verdict};
@@ -53,7 +54,8 @@ impl ToolSet {
     pub const READ_ONLY: &[&str] = &["read", "list", "grep"];
 
     /// Every native tool.
-    pub const NATIVE: &[&str] = &["read", "write", "edit", "list", "grep", "exec", "http_get"];
+    pub const NATIVE: &[&str] =
+        &["read", "write", "edit", "list", "grep", "exec", "http_get", "history"];
 
     /// The native tools with these names, as far as they reach nothing beyond the workspace.
     pub fn native<S: AsRef<str>>(names: &[S]) -> Result<Self, UnknownTool> {
@@ -72,6 +74,7 @@ impl ToolSet {
                 "grep" => Arc::new(grep::TOOL),
                 "exec" => Arc::new(Exec),
                 "http_get" => Arc::new(HttpGet::new(beyond.allow_hosts.clone())),
+                "history" => Arc::new(History(beyond.ledger.clone())),
                 _ => return Err(UnknownTool { name: name.to_owned(), nearest: nearest(name) }),
             };
             set = set.with(tool);
@@ -216,6 +219,7 @@ mod tests {
             "grep {pattern, path?}",
             "exec {command, timeout?}",
             "http_get {url}",
+            "history {sql}",
         ];
         assert_eq!(offered, want);
     }

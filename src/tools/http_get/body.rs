@@ -1,6 +1,7 @@
 //! What a server has said, as far as it is text and within bounds.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use encoding_rs::{Encoding, UTF_8};
@@ -83,9 +84,10 @@ impl Body {
     /// What it is, in our words.
     pub(super) fn about(&self) -> String {
         let kind = if self.media_type.is_empty() { "type not said" } else { &self.media_type };
-        match self.is_cut {
-            false => format!("{kind}, {} bytes", self.bytes),
-            true => format!("{kind}, only the first {} bytes were read", self.bytes),
+        if self.is_cut {
+            format!("{kind}, only the first {} bytes were read", self.bytes)
+        } else {
+            format!("{kind}, {} bytes", self.bytes)
         }
     }
 
@@ -115,7 +117,7 @@ fn bounded(text: &str) -> String {
     for (at, char) in text.char_indices() {
         if kept.len() >= TEXT_BYTES_MAX {
             let left = text.len() - at;
-            kept.push_str(&format!("\n[… {left} more bytes …]"));
+            let _ = write!(kept, "\n[… {left} more bytes …]");
             break;
         }
         if !char.is_control() || matches!(char, '\n' | '\t') {

@@ -4,6 +4,8 @@
 //! number of times, and gives up nothing but markup. Links stay, with their addresses made whole,
 //! since whoever reads may want to go on.
 
+use std::fmt::Write as _;
+
 use url::Url;
 
 use super::body::TEXT_BYTES_MAX;
@@ -201,7 +203,7 @@ impl Page<'_> {
                 if let Some((start, Some(leads))) = self.links.pop()
                     && self.out[start..].trim() != ""
                 {
-                    self.out.push_str(&format!(" ({leads})"));
+                    let _ = write!(self.out, " ({leads})");
                 }
             }
             _ => {}

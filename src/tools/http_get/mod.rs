@@ -118,13 +118,11 @@ impl Tool for HttpGet {
                 Err(refusal) => return refusal.into(),
             };
             let limit = context.tool_timeout.min(WHOLE_MAX);
-            match timeout(limit, self.get(&url)).await {
-                Ok(got) => got.unwrap_or_else(Into::into),
-                Err(_) => {
-                    let words = format!("no whole answer came within {limit:?}");
-                    ToolOutcome::new(Verdict::TimedOut, words)
-                }
-            }
+            let got = timeout(limit, self.get(&url)).await.unwrap_or_else(|_| {
+                let words = format!("no whole answer came within {limit:?}");
+                Ok(ToolOutcome::new(Verdict::TimedOut, words))
+            });
+            got.unwrap_or_else(Into::into)
         }
         .boxed()
     }
