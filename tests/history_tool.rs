@@ -44,7 +44,7 @@ fn a_job_reports_on_others_and_reads_nothing_but_the_views() {
         "SELECT job, state, reply FROM v1_runs WHERE job = 'other'",
         "SELECT owner_pid FROM runs",
         "DELETE FROM runs",
-        "SELECT nothing FROM v1_runs",
+        "SELECT nonsense FROM v1_runs",
     ]);
     let house = asking(&stub, "", "");
     house.job("other", PLAIN);
@@ -58,7 +58,7 @@ fn a_job_reports_on_others_and_reads_nothing_but_the_views() {
     assert!(given[0].contains(rows), "{given:#?}");
     assert!(given[1].contains("only reading is allowed here, not runs: only the views v1_*"));
     assert!(given[2].contains("only reading is allowed here"), "{given:#?}");
-    assert!(given[3].contains("no such column: nothing"), "{given:#?}");
+    assert!(given[3].contains("no such column: nonsense"), "{given:#?}");
     let outcomes = [json!(["ok"]), json!(["error"]), json!(["error"]), json!(["error"])];
     assert_eq!(verdicts(&house), outcomes);
     assert_eq!(house.value("SELECT count(*) FROM v1_runs"), 2);

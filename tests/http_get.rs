@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use punctual::process::{Household, SupervisorPath, base_environment};
+use punctual::process::{Confinement, Household, SupervisorPath, base_environment};
 use punctual::provider::ToolCall;
 use punctual::tools::{Beyond, ExecPolicy, ToolContext, ToolOutcome, ToolSet, Verdict, Workspace};
 use serde_json::json;
@@ -114,6 +114,7 @@ impl Desk {
             household: Household::new(supervisor, format!("http-{}", std::process::id())),
             env: base_environment(),
             exec_policy: ExecPolicy::from_patterns::<&str>(&[]).unwrap(),
+            confinement: Confinement::Off,
             tool_timeout: LONG,
             stop_grace: Duration::from_millis(300),
         };

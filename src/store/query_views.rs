@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 
@@ -21,6 +21,8 @@ struct Views {
     reads: HashMap<String, HashSet<(String, String)>>,
     /// Everything that is no view.
     tables: HashSet<String>,
+    /// Those that the statement has come to through a view.
+    through_views: Mutex<HashSet<String>>,
 }
 
 impl Reader {
@@ -83,16 +85,30 @@ impl Views {
 
     fn may_read(&self, table: &str, column: &str, accessor: Option<&str>) -> bool {
         let of_view = |view| {
-            self.reads
-                .get(view)
-                .is_some_and(|reads| reads.contains(&(table.to_owned(), column.to_owned())))
+            let read = (table.to_owned(), column.to_owned());
+            self.reads.get(view).is_some_and(|reads| reads.contains(&read))
+        };
+        if accessor.is_some_and(of_view) {
+            self.lock().insert(table.to_owned());
+            return true;
+        }
+        // That a row is there, of which nothing is read: of a view, whose table is named then, or of
+        // what the statement has given a name itself.
+        let only_that_it_is = || {
+            if self.tables.contains(table) {
+                self.lock().contains(table)
+            } else {
+                !table.starts_with("sqlite_")
+            }
         };
         self.reads.contains_key(table)
             // Functions that make rows of their argument.
             || matches!(table, "json_each" | "json_tree")
-            || accessor.is_some_and(of_view)
-            // A name that the statement has given, of which nothing is read but that it is there.
-            || (column.is_empty() && !self.tables.contains(table) && !table.contains("schema"))
+            || (column.is_empty() && only_that_it_is())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.through_views.lock().expect("no holder of this lock can panic")
     }
 }
 
