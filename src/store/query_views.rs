@@ -22,7 +22,7 @@ struct Views {
     /// Everything that is no view.
     tables: HashSet<String>,
     /// Those that the statement has come to through a view.
-    through_views: Mutex<HashSet<String>>,
+    seen_through: Mutex<HashSet<String>>,
 }
 
 impl Reader {
@@ -108,7 +108,7 @@ impl Views {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.through_views.lock().expect("no holder of this lock can panic")
+        self.seen_through.lock().expect("no holder of this lock can panic")
     }
 }
 
