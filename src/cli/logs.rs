@@ -65,8 +65,8 @@ impl Teller<'_> {
             // The state first: what is written after it was read comes in the next round.
             let over = run.finished_at.is_some();
             let path = transcript_path(&self.place.state_dir, &run.session_id);
-            let text = match std::fs::read_to_string(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            let text = match std::fs::read(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
                 result => result?,
             };
             let entries = read_entries(&text);

@@ -21,7 +21,6 @@ use super::watchdog::Watchdog;
 use crate::cassette::Plays;
 use crate::clock::Deadline;
 use crate::run::{ErrorKind, EventPhase, Failure, Outcome, Stream};
-use crate::turn::Turn;
 
 impl Executor {
     /// Drives the turn with the model of the job, then with its fallbacks, as far as the rules of
@@ -88,12 +87,7 @@ impl Executor {
         };
         let wait = Deadline::after(self.clock.monotonic(), wait);
         watchdog.guard(wait.wait()).await?;
-        let provider = course.present.name.provider.clone();
-        course.go_on(next, &self.models, self.deck.as_ref())?;
-        if course.present.name.provider != provider {
-            holdings.turn.iter_mut().for_each(Turn::forget_reasoning);
-        }
-        Ok(())
+        Ok(course.go_on(next, &self.models, self.deck.as_ref())?)
     }
 }
 

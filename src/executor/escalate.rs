@@ -12,7 +12,7 @@ use super::watchdog::Watchdog;
 use crate::job::{AgentSpec, Escalate};
 use crate::process::Household;
 use crate::run::{CheckResult, ErrorKind, Failure, Findings, Outcome};
-use crate::turn::{Turn, only_announces};
+use crate::turn::only_announces;
 
 /// What becomes of a reply.
 pub(super) enum Reply {
@@ -58,13 +58,9 @@ impl Executor {
         let household = Household::new(self.supervisor.clone(), ticket.run_id.as_str());
         let before = std::mem::replace(&mut holdings.household, household.clone());
         holdings.households_before.push(before);
-        let provider = course.present.name.provider.clone();
         course.next_model(&self.models, self.deck.as_ref())?;
         if let Some(turn) = &mut holdings.turn {
             turn.is_told(words, household).await;
-        }
-        if course.present.name.provider != provider {
-            holdings.turn.iter_mut().for_each(Turn::forget_reasoning);
         }
         Ok(Reply::GoesOn(kind))
     }

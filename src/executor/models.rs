@@ -114,6 +114,7 @@ impl Models {
             profiles_left: keys.len().saturating_sub(profile_at + 1),
             model: Model {
                 name: wanted.model.clone(),
+                known_as: wanted.to_string(),
                 max_output_tokens: of_model
                     .and_then(|model| u32::try_from(model.max_output_tokens?).ok()),
                 context_window: of_model.and_then(|model| model.context_window),

@@ -14,7 +14,7 @@ use super::watchdog::Watchdog;
 use crate::job::{AgentSpec, AskedFor, FILE_BYTES_MAX, JobSpec, Prompt, read_text};
 use crate::process::Confinement;
 use crate::run::{ErrorKind, Failure, Phase};
-use crate::session::Transcript;
+use crate::session::{Clearings, Transcript};
 use crate::tools::{ExecPolicy, ToolContext, ToolSet, Workspace};
 use crate::turn::{Bounds, Known, Opening, Tools, Turn, render, system_prompt};
 
@@ -57,10 +57,11 @@ impl Executor {
         let has_tools = if agent.tools.is_empty() { Tools::None } else { Tools::Some };
         let context = self.tool_context(spec, agent, &workspace, env, holdings)?;
         self.lock_session(ticket, watchdog, holdings).await?;
-        let transcript = Transcript::create(
+        let (transcript, history) = Transcript::open(
             &self.config.state_dir,
             &ticket.session_id,
             json!({ "runId": ticket.run_id, "job": spec.id, "sessionKey": format!("cron:{}", spec.id) }),
+            Clearings::default(),
             Arc::clone(&holdings.masker),
             Arc::clone(&self.clock),
         )
@@ -80,6 +81,7 @@ impl Executor {
             context,
             bounds,
             transcript,
+            history,
             masker: Arc::clone(&holdings.masker),
             clock: Arc::clone(&self.clock),
         });

@@ -1,20 +1,25 @@
-//! The transcript: written entry by entry, complete when the turn is.
+//! The transcript: written entry by entry, complete when the turn is, and read again by the next.
 
 use std::fs;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
 
+use super::history::{self, Compaction, History, Remembered};
 use crate::clock::{Clock, rfc3339};
 use crate::job::Masker;
 use crate::provider::{AssistantTurn, Message};
 use crate::run::SessionId;
+
+/// The longest transcript that is read whole: a hundred times what a large model takes in.
+const BYTES_MAX: u64 = 256 << 20;
 
 /// An entry after the header.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,6 +50,16 @@ pub enum TranscriptError {
         /// Why.
         #[source]
         source: std::io::Error,
+    },
+    /// It is longer than any conversation should be.
+    #[error(
+        "the transcript {path} is too long to go on with: {bytes} bytes of {BYTES_MAX}; `/new` begins another one"
+    )]
+    TooLong {
+        /// Which one.
+        path: PathBuf,
+        /// How long.
+        bytes: u64,
     },
     /// It cannot be written.
     #[error("failed to write the transcript {path}")]
@@ -77,38 +92,71 @@ pub fn transcript_path(state_dir: &Path, session: &str) -> PathBuf {
     state_dir.join("sessions").join(format!("{session}.jsonl"))
 }
 
+/// How often a session has been cleared: what was said before the last time is not sent any more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Clearings(pub u64);
+
 impl Transcript {
-    /// Begins the transcript of a new session with its header. `about` is added to the header.
-    pub async fn create(
+    /// Opens the transcript of a session, and begins it with its header if it is a new one; returns
+    /// what is remembered of it. `about` is added to the header. Whoever calls holds its lock.
+    pub async fn open(
         state_dir: &Path,
         session: &SessionId,
         about: Value,
+        clearings: Clearings,
         masker: Arc<Masker>,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, TranscriptError> {
+    ) -> Result<(Self, Vec<Remembered>), TranscriptError> {
         let path = transcript_path(state_dir, session.as_str());
         let opening = path.clone();
         let opened = tokio::task::spawn_blocking(move || open(&opening)).await;
-        let opened = opened.unwrap_or_else(|error| Err(io::Error::other(error)));
-        let (file, unwritten) =
-            opened.map_err(|source| TranscriptError::Open { path: path.clone(), source })?;
-        let file = File::from_std(file);
-        let open_calls = Vec::new();
-        let mut transcript = Self { path, file, unwritten, last_id: 0, open_calls, masker, clock };
-        let mut header = json!({
-            "type": "session", "version": 1, "sessionId": session.as_str(),
-            "at": rfc3339(transcript.clock.wall()),
-        });
-        if let (Some(header), Value::Object(about)) = (header.as_object_mut(), about) {
-            header.extend(about);
+        let Opened { file, unwritten, entries, is_new } = match opened {
+            Ok(opened) => opened?,
+            Err(error) => {
+                return Err(TranscriptError::Open { path, source: io::Error::other(error) });
+            }
+        };
+        let mut transcript = Self {
+            path,
+            file: File::from_std(file),
+            unwritten,
+            last_id: entries.iter().map(|entry| entry.id).max().unwrap_or(0),
+            open_calls: Vec::new(),
+            masker,
+            clock,
+        };
+        if is_new {
+            let mut header = json!({
+                "type": "session", "version": 1, "sessionId": session.as_str(),
+                "at": rfc3339(transcript.clock.wall()),
+            });
+            if let (Some(header), Value::Object(about)) = (header.as_object_mut(), about) {
+                header.extend(about);
+            }
+            // It goes to the disk with the first entry.
+            transcript.add_line(&header);
         }
-        // It goes to the disk with the first entry.
-        transcript.add_line(&header);
-        Ok(transcript)
+        let known = entries.iter().filter_map(history::cleared).max().map_or(0, |n| n);
+        if clearings.0 > known {
+            transcript.note(history::CLEARED, json!({ "n": clearings.0 })).await;
+            return Ok((transcript, Vec::new()));
+        }
+        let History { mut said, owed } = history::history(&entries);
+        // The last calls of a process that died have their results from here on.
+        let owed = said.len() - owed;
+        for it in &mut said[owed..] {
+            it.id = transcript.append(&it.message).await;
+        }
+        Ok((transcript, said))
     }
 
-    /// Appends a message of the conversation.
-    pub async fn append(&mut self, message: &Message) {
+    /// Appends a message of the conversation. Returns the id of its entry.
+    pub async fn append(&mut self, message: &Message) -> u64 {
+        self.append_by(message, None).await
+    }
+
+    /// The same for a message of a model, named as `provider/model`.
+    pub async fn append_by(&mut self, message: &Message, by: Option<&str>) -> u64 {
         match message {
             Message::Assistant(AssistantTurn { tool_calls, .. }) => {
                 self.open_calls
@@ -117,8 +165,30 @@ impl Transcript {
             Message::ToolResult { call_id, .. } => self.open_calls.retain(|(id, _)| id != call_id),
             Message::User { .. } => {}
         }
-        let body = serde_json::to_value(message).unwrap_or(Value::Null);
-        self.entry("message", json!({ "message": body })).await;
+        let mut body = json!({ "message": self.storable(message) });
+        if let Some(by) = by {
+            body["by"] = by.into();
+        }
+        self.entry("message", body).await
+    }
+
+    /// Appends that what was said before is summed up. Returns the id of the entry.
+    pub async fn compacted(&mut self, compaction: &Compaction) -> u64 {
+        let body = serde_json::to_value(compaction).unwrap_or(Value::Null);
+        self.entry("compaction", body).await
+    }
+
+    /// Thinking that has a secret in it would not be what its provider has signed once that is
+    /// masked: it is not kept.
+    fn storable(&self, message: &Message) -> Value {
+        let mut body = serde_json::to_value(message).unwrap_or(Value::Null);
+        if let (Message::Assistant(said), Some(fields)) = (message, body.as_object_mut()) {
+            let is_changed = |block: &Value| masked(block, &self.masker) != *block;
+            if said.thinking.iter().any(is_changed) {
+                fields.remove("thinking");
+            }
+        }
+        body
     }
 
     /// Appends an entry of another type.
@@ -143,7 +213,7 @@ impl Transcript {
         Ok(open.len())
     }
 
-    async fn entry(&mut self, kind: &str, body: Value) {
+    async fn entry(&mut self, kind: &str, body: Value) -> u64 {
         let parent = (self.last_id > 0).then_some(self.last_id);
         self.last_id += 1;
         let mut line = json!({
@@ -156,6 +226,7 @@ impl Transcript {
         if let Err(error) = self.write_out().await {
             tracing::warn!(%error, "kept for later");
         }
+        self.last_id
     }
 
     fn add_line(&mut self, line: &Value) {
@@ -178,17 +249,33 @@ impl Transcript {
     }
 }
 
-/// Opens it for appending, with what has to come before anything else: a process may have died in
-/// the middle of a line, and what comes now is not to be glued to it.
-fn open(path: &Path) -> io::Result<(fs::File, Vec<u8>)> {
+/// A transcript that has just been opened.
+struct Opened {
+    file: fs::File,
+    /// What has to come before anything else: a process may have died in the middle of a line, and
+    /// what comes now is not to be glued to it.
+    unwritten: Vec<u8>,
+    entries: Vec<Entry>,
+    /// Nobody has come further than a part of its header.
+    is_new: bool,
+}
+
+fn open(path: &Path) -> Result<Opened, TranscriptError> {
+    let failed = |source| TranscriptError::Open { path: path.to_owned(), source };
     let mut options = fs::OpenOptions::new();
-    let mut file = options.append(true).read(true).create(true).mode(0o600).open(path)?;
-    let mut last = [b'\n'];
-    if file.seek(SeekFrom::End(0))? > 0 {
-        file.seek(SeekFrom::End(-1))?;
-        file.read_exact(&mut last)?;
+    let options = options.append(true).read(true).create(true).mode(0o600);
+    let mut file = options.open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    if length > BYTES_MAX {
+        return Err(TranscriptError::TooLong { path: path.to_owned(), bytes: length });
     }
-    Ok((file, if last == *b"\n" { Vec::new() } else { b"\n".to_vec() }))
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(failed)?;
+    let unwritten =
+        if text.last().is_none_or(|last| *last == b'\n') { vec![] } else { vec![b'\n'] };
+    let is_whole = |line: &[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
+    let is_new = !text.split(|byte| *byte == b'\n').any(is_whole);
+    Ok(Opened { file, unwritten, entries: read_entries(&text), is_new })
 }
 
 /// `value` with the secrets in its texts replaced. Before it becomes JSON text, since escapes
@@ -204,9 +291,9 @@ fn masked(value: &Value, masker: &Masker) -> Value {
     }
 }
 
-/// The entries of a transcript's text, header and half-written lines left out.
-pub fn read_entries(text: &str) -> Vec<Entry> {
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+/// The entries of a transcript's text; its header and half-written lines are left out.
+pub fn read_entries(text: &[u8]) -> Vec<Entry> {
+    text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
 #[cfg(test)]
@@ -215,12 +302,21 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::provider::ToolCall;
 
-    async fn transcript(dir: &Path) -> Transcript {
+    async fn opened(
+        dir: &Path,
+        clearings: Clearings,
+        masker: Arc<Masker>,
+    ) -> (Transcript, Vec<Remembered>) {
         std::fs::create_dir_all(dir.join("sessions")).unwrap();
         let at = "2026-11-30T09:00:00Z".parse().unwrap();
         let session = SessionId::from_stored("s1");
         let clock = Arc::new(ManualClock::new(at));
-        Transcript::create(dir, &session, json!({"job": "j"}), Arc::default(), clock).await.unwrap()
+        let about = json!({"job": "j"});
+        Transcript::open(dir, &session, about, clearings, masker, clock).await.unwrap()
+    }
+
+    async fn transcript(dir: &Path) -> Transcript {
+        opened(dir, Clearings::default(), Arc::default()).await.0
     }
 
     fn call(id: &str) -> ToolCall {
@@ -245,7 +341,7 @@ mod tests {
         assert_eq!(transcript.close("the run was cut").await.unwrap(), 1);
         assert_eq!(transcript.close("the run was cut").await.unwrap(), 0);
 
-        let text = std::fs::read_to_string(transcript_path(dir.path(), "s1")).unwrap();
+        let text = std::fs::read(transcript_path(dir.path(), "s1")).unwrap();
         let entries = read_entries(&text);
         let chain: Vec<_> = entries.iter().map(|entry| (entry.id, entry.parent_id)).collect();
         assert_eq!(chain, [(1, None), (2, Some(1)), (3, Some(2)), (4, Some(3))]);
@@ -261,7 +357,68 @@ mod tests {
         let mut transcript = transcript(dir.path()).await;
         transcript.append(&Message::User { text: "again".into() }).await;
         let text = std::fs::read_to_string(transcript_path(dir.path(), "s1")).unwrap();
-        assert_eq!(read_entries(&text).len(), 1);
+        assert_eq!(read_entries(text.as_bytes()).len(), 1);
         assert_eq!(text.lines().count(), 3);
+    }
+
+    // B111: the process died in mid-tool; what it owed is written before anything else.
+    #[tokio::test]
+    async fn a_reopened_transcript_goes_on_where_it_was_and_owes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut first = transcript(dir.path()).await;
+        first.append(&Message::User { text: "go".into() }).await;
+        let said = AssistantTurn { tool_calls: vec![call("a")], ..AssistantTurn::default() };
+        first.append_by(&Message::Assistant(said), Some("p/m")).await;
+        drop(first);
+        let (mut again, said) = opened(dir.path(), Clearings::default(), Arc::default()).await;
+        let ids: Vec<_> = said.iter().map(|it| (it.id, it.by.as_deref())).collect();
+        assert_eq!(ids, [(1, None), (2, Some("p/m")), (3, None)]);
+        assert_eq!(again.append(&Message::User { text: "on".into() }).await, 4);
+        assert_eq!(again.close("cut").await.unwrap(), 0);
+        let (_, said) = opened(dir.path(), Clearings::default(), Arc::default()).await;
+        assert_eq!(said.len(), 4);
+
+        // Cleared once, and the next time it is known to have been.
+        let (mut cleared, said) = opened(dir.path(), Clearings(1), Arc::default()).await;
+        assert_eq!(said, []);
+        cleared.append(&Message::User { text: "anew".into() }).await;
+        let (_, said) = opened(dir.path(), Clearings(1), Arc::default()).await;
+        assert_eq!(said.len(), 1);
+        let text = std::fs::read_to_string(transcript_path(dir.path(), "s1")).unwrap();
+        assert_eq!(text.matches("\"sessionId\"").count(), 1, "one header");
+    }
+
+    // Semantics §6: a half-written last line is tolerated, also in the middle of a character.
+    #[tokio::test]
+    async fn half_a_character_at_the_end_hides_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        transcript(dir.path()).await.append(&Message::User { text: "go".into() }).await;
+        let path = transcript_path(dir.path(), "s1");
+        let mut text = std::fs::read(&path).unwrap();
+        text.extend(b"{\"id\":2,\"message\":\"\xc3");
+        std::fs::write(&path, text).unwrap();
+        let (mut again, said) = opened(dir.path(), Clearings::default(), Arc::default()).await;
+        assert_eq!(said.len(), 1);
+        again.append(&Message::User { text: "on".into() }).await;
+        let (_, said) = opened(dir.path(), Clearings::default(), Arc::default()).await;
+        assert_eq!(said.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn thinking_with_a_secret_in_it_is_not_kept_since_its_signature_would_not_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let masker = Arc::new(Masker::new([("key".to_owned(), "s3cret-value".to_owned().into())]));
+        let (mut transcript, _) = opened(dir.path(), Clearings::default(), masker).await;
+        for thought in ["about s3cret-value", "about nothing"] {
+            let thinking = vec![json!({"type": "thinking", "thinking": thought, "signature": "s"})];
+            let said = AssistantTurn { text: "ok".into(), thinking, ..AssistantTurn::default() };
+            transcript.append(&Message::Assistant(said)).await;
+        }
+        let (_, said) = opened(dir.path(), Clearings::default(), Arc::default()).await;
+        let blocks = said.iter().map(|it| match &it.message {
+            Message::Assistant(said) => said.thinking.len(),
+            Message::User { .. } | Message::ToolResult { .. } => unreachable!(),
+        });
+        assert_eq!(blocks.collect::<Vec<_>>(), [0, 1]);
     }
 }

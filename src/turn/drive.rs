@@ -16,7 +16,7 @@ use crate::provider::{
     ToolCall, Usage, explained,
 };
 use crate::run::Phase;
-use crate::session::{Transcript, TranscriptError};
+use crate::session::{Remembered, Transcript, TranscriptError};
 use crate::tools::{ToolContext, ToolOutcome, ToolSet, Verdict};
 
 /// The same call with the same result, so many times in a row, is a loop.
@@ -27,6 +27,8 @@ const REPEATS_MAX: u32 = 5;
 pub struct Model {
     /// Its id as the provider knows it.
     pub name: String,
+    /// `provider/model`: whose words they are, in the transcript.
+    pub known_as: String,
     /// Upper bound of one answer in tokens.
     pub max_output_tokens: Option<u32>,
     /// How much it can take in at once, in tokens.
@@ -100,6 +102,8 @@ pub struct Opening {
     pub bounds: Bounds,
     /// Where it is written down.
     pub transcript: Transcript,
+    /// What was said in it before.
+    pub history: Vec<Remembered>,
     /// What is never shown.
     pub masker: Arc<Masker>,
     /// The clocks.
@@ -109,7 +113,7 @@ pub struct Opening {
 /// A conversation with tools, kept outside the future that drives it.
 pub struct Turn {
     system: String,
-    messages: Vec<Message>,
+    messages: Vec<Remembered>,
     thinking: Thinking,
     tools: ToolSet,
     context: ToolContext,
@@ -128,22 +132,11 @@ pub struct Turn {
 impl Turn {
     /// Begins, with the prompt in its transcript.
     pub async fn begin(opening: Opening) -> Self {
-        let Opening {
+        let Opening { system, prompt, thinking, tools, context, bounds, transcript, .. } = opening;
+        let Opening { history, masker, clock, .. } = opening;
+        let mut turn = Self {
             system,
-            prompt,
-            thinking,
-            tools,
-            context,
-            bounds,
-            mut transcript,
-            masker,
-            clock,
-        } = opening;
-        let first = Message::User { text: prompt };
-        transcript.append(&first).await;
-        Self {
-            system,
-            messages: vec![first],
+            messages: history,
             thinking,
             tools,
             context,
@@ -156,7 +149,9 @@ impl Turn {
             streaming: String::new(),
             last_call: None,
             repeats: 0,
-        }
+        };
+        turn.add(Message::User { text: prompt }, None).await;
+        turn
     }
 
     /// Asks `model` until it answers, from where the conversation has come to: after an end it may
@@ -171,9 +166,8 @@ impl Turn {
             self.check_turns()?;
             self.bounds.allow_request(&self.bill, model.price)?;
             let completion = self.ask(model, observer).await?;
-            let said = completion.turn.clone();
-            self.transcript.append(&Message::Assistant(said.clone())).await;
-            self.messages.push(Message::Assistant(said));
+            let said = Message::Assistant(completion.turn.clone());
+            self.add(said, Some(&model.known_as)).await;
             match completion.finish {
                 Finish::ToolCalls => {
                     let chars_max = Window::of(model.context_window).tool_result_chars();
@@ -192,9 +186,7 @@ impl Turn {
     /// Goes on after a reply with more to say to the model, and with tools whose processes belong to
     /// `household`.
     pub async fn is_told(&mut self, text: String, household: Household) {
-        let message = Message::User { text };
-        self.transcript.append(&message).await;
-        self.messages.push(message);
+        self.add(Message::User { text }, None).await;
         self.context.household = household;
     }
 
@@ -207,17 +199,6 @@ impl Turn {
     /// The counts so far.
     pub fn tally(&self) -> Tally {
         Tally { usage: self.bill.usage(), usd: self.bill.usd(), ..self.tally }
-    }
-
-    /// Takes the reasoning out of what is sent: it is signed by one provider, or shaped for it, and
-    /// another one may refuse it. The transcript keeps it.
-    pub fn forget_reasoning(&mut self) {
-        for message in &mut self.messages {
-            if let Message::Assistant(said) = message {
-                said.reasoning.clear();
-                said.thinking.clear();
-            }
-        }
     }
 
     /// From here on [`Turn::spent`] counts anew.
@@ -235,6 +216,12 @@ impl Turn {
         (!self.streaming.is_empty()).then(|| self.masker.mask(&self.streaming).into_owned())
     }
 
+    /// Adds to the conversation what was said, in the transcript first.
+    async fn add(&mut self, message: Message, by: Option<&str>) {
+        let id = self.transcript.append_by(&message, by).await;
+        self.messages.push(Remembered { id, message, by: by.map(str::to_owned) });
+    }
+
     fn check_turns(&self) -> Result<(), TurnEnd> {
         if self.tally.answers >= self.bounds.max_turns {
             return Err(TurnEnd::TurnLimit(self.bounds.max_turns));
@@ -250,7 +237,7 @@ impl Turn {
         let request = Request {
             model: model.name.clone(),
             system: self.system.clone(),
-            messages: self.messages.clone(),
+            messages: self.messages.iter().map(|it| it.for_model(&model.known_as)).collect(),
             tools: self.tools.definitions(),
             max_output_tokens: model.max_output_tokens,
             thinking: self.thinking,
@@ -317,8 +304,7 @@ impl Turn {
                 content: content.clone(),
                 is_error: outcome.verdict != Verdict::Ok,
             };
-            self.transcript.append(&result).await;
-            self.messages.push(result);
+            self.add(result, None).await;
             self.refuse_loops(call, content)?;
         }
         Ok(())
