@@ -57,6 +57,8 @@ pub mod net;
 
 pub mod run;
 
+pub mod skill;
+
 pub mod config;
 
 pub mod tools;

@@ -234,7 +234,7 @@ async fn the_whole_life_of_a_run_reads_back_as_the_contract_prints_it() {
                     {"step": "processes", "outcome": "forced", "duration_ms": 4, "detail": "ended 2 processes"},
                 ],
             },
-            "checks": [], "deliveries": [], "artifacts": [], "exit_code": null, "definition_hash": "hash",
+            "checks": [], "deliveries": [], "artifacts": [], "prompt": [], "exit_code": null, "definition_hash": "hash",
         })
     );
 }
@@ -692,6 +692,7 @@ async fn every_view_has_the_columns_of_the_contract() {
         ),
         ("v1_cleanups", "run_id, step, outcome, started_at, duration_ms, detail"),
         ("v1_checks", "run_id, name, passed, detail"),
+        ("v1_prompt_parts", "run_id, n, part, name, characters, tokens, characters_cut, note"),
         ("v1_audit", "at, actor, kind, run_id, session, name, result"),
     ];
     for (view, columns) in table {

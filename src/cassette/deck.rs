@@ -8,7 +8,7 @@ use super::seen::{SeenCommand, SeenFile};
 use crate::job::Masker;
 use crate::provider::{Provider, Recording, Replaying, Tape, Traffic};
 use crate::tools::{CallTape, TakenCall, Verdict};
-use crate::turn::Known;
+use crate::turn::{Known, Material};
 
 /// Where a run's answers come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,7 @@ enum Source {
 struct Recorded {
     answers: Arc<[Traffic]>,
     known: Known,
+    material: Material,
     files: Vec<SeenFile>,
     commands: Vec<SeenCommand>,
 }
@@ -49,6 +50,7 @@ struct Recorded {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     pub(super) known: Known,
+    pub(super) material: Material,
     pub(super) files: Vec<SeenFile>,
     pub(super) commands: Vec<SeenCommand>,
     pub(super) masker: Arc<Masker>,
@@ -67,6 +69,7 @@ impl Deck {
         let recorded = Recorded {
             answers,
             known: cassette.known.clone(),
+            material: cassette.material.clone(),
             files: cassette.files.clone(),
             commands: cassette.commands.clone(),
         };
@@ -113,6 +116,23 @@ impl Deck {
     /// Takes down what the prompt can name of what was said before.
     pub fn knew(&self, known: Known) {
         self.seen().known = known;
+    }
+
+    /// Whether the cassette has to tell what was read for the prompt.
+    pub fn tells_material(&self) -> bool {
+        self.recorded().is_some()
+    }
+
+    /// What was read for the prompt, if the cassette has to tell that.
+    pub fn material(&self) -> Option<Material> {
+        let material = self.recorded()?.material.clone();
+        self.read(material.clone());
+        Some(material)
+    }
+
+    /// Takes down what was read for the prompt.
+    pub fn read(&self, material: Material) {
+        self.seen().material = material;
     }
 
     /// The database that a run in the world may look back on.

@@ -11,7 +11,7 @@ use super::wording::TakenRequest;
 use crate::job::{JobId, read_text};
 use crate::run::{ErrorKind, Limit, State};
 use crate::tools::TakenCall;
-use crate::turn::{Known, Variables};
+use crate::turn::{Known, Material, Variables};
 
 /// The version of the format that is written, and the newest that is read.
 pub const VERSION: u32 = 1;
@@ -39,6 +39,9 @@ pub struct Cassette {
     /// And of what was said before.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub known: Known,
+    /// What was read for its prompt.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub material: Material,
     /// What models were asked, and what answered them.
     #[serde(default, rename = "request")]
     pub requests: Vec<TakenRequest>,
@@ -56,6 +59,10 @@ pub struct Cassette {
     pub checks: Vec<TakenCheck>,
     /// How it ended. Last, so that a file that was cut shows it.
     pub end: End,
+}
+
+fn is_empty(material: &Material) -> bool {
+    *material == Material::default()
 }
 
 fn is_nothing(known: &Known) -> bool {
@@ -263,7 +270,9 @@ mod tests {
 
     use super::*;
     use crate::provider::{Break, Dialect, FaultClass, Traffic};
+    use crate::skill::{LeftOut, Offered, Snapshot};
     use crate::tools::Verdict;
+    use crate::turn::BootstrapFile;
 
     fn cassette(words: &str) -> Cassette {
         let at = "2026-11-30T09:00:00Z".parse().unwrap();
@@ -332,12 +341,23 @@ mod tests {
                 previous_reply: words.to_owned(),
                 replies: BTreeMap::from([(words.to_owned(), words.to_owned())]),
             },
+            material: material(words),
             requests: vec![request],
             calls: vec![call],
             files: vec![SeenFile::new(Path::new("a"), None, false)],
             commands: vec![SeenCommand { argv: vec![words.to_owned()], complaint: some.clone() }],
             checks: vec![TakenCheck { name: words.to_owned(), passed: false, detail: some }],
             end,
+        }
+    }
+
+    fn material(words: &str) -> Material {
+        let (name, words) = (String::new, || words.to_owned());
+        let offered = Offered { name: name(), description: words(), file: words() };
+        let left_out = LeftOut { name: name(), why: words() };
+        Material {
+            skills: Snapshot { offered: vec![offered], left_out: vec![left_out] },
+            bootstrap: vec![BootstrapFile { name: name(), text: words(), note: Some(words()) }],
         }
     }
 

@@ -41,7 +41,7 @@ impl Deck {
         end: End,
         now: Timestamp,
     ) -> Result<Cassette, Unkept> {
-        let Seen { known, files, commands, masker } = self.seen().clone();
+        let Seen { known, material, files, commands, masker } = self.seen().clone();
         let exchanges = self.models().exchanges();
         for (n, exchange) in (1..).zip(&exchanges) {
             keepable(n, exchange, &masker).await?;
@@ -52,6 +52,7 @@ impl Deck {
             recorded_at: now,
             variables,
             known,
+            material,
             requests: TakenRequest::of(&exchanges),
             calls: self.taken_calls(),
             files,
@@ -150,6 +151,8 @@ impl Cassette {
         self.known.gate_output.iter_mut().for_each(hide);
         hide(&mut self.known.previous_reply);
         self.known.replies.values_mut().for_each(hide);
+        self.material.bootstrap.iter_mut().for_each(|it| hide(&mut it.text));
+        self.material.skills.offered.iter_mut().for_each(|it| hide(&mut it.description));
         for request in &mut self.requests {
             request.system.iter_mut().chain(&mut request.tools).for_each(hide);
             for message in &mut request.messages {

@@ -44,6 +44,7 @@ mod scheduled;
 mod schema;
 mod serve;
 mod show;
+mod show_prompt;
 mod show_rules;
 mod simulate;
 mod slots;

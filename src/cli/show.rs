@@ -24,22 +24,26 @@ pub(super) struct Args {
     /// The job's definition with all defaults applied
     #[arg(long)]
     effective: bool,
-    /// What the model would see; not supported yet
-    #[arg(long, hide = true)]
+    /// What the job's model would see, without asking it: system prompt, messages, tools
+    #[arg(long, conflicts_with = "effective")]
     prompt: bool,
+    /// With --prompt: as for this due time, in the job's zone, or RFC 3339
+    #[arg(long, value_name = "TIME", requires = "prompt")]
+    pub(super) slot: Option<String>,
     /// Print for programs
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 pub(super) fn show(context: &Context, args: &Args) -> Done {
-    if args.prompt {
-        return Err(Failed::usage("`show --prompt` is not supported yet"));
-    }
     let place = context.place()?;
     let history = place.history()?;
     let jobs = place.jobs().unwrap_or_default();
     match Context::named(&args.what, &jobs, history.as_ref())? {
+        Named::Run(run_id) if args.prompt => Err(Failed::usage(format!(
+            "`--prompt` is of a job; `punctual logs {run_id}` has what a run was told, and \
+             v1_prompt_parts its parts"
+        ))),
         Named::Run(run_id) => {
             let run = match &history {
                 Some(reader) => reader.run(&run_id)?,
@@ -80,6 +84,9 @@ fn show_job(
     })?;
     if args.effective {
         return output::json(&spec.effective);
+    }
+    if args.prompt {
+        return super::show_prompt::show_prompt(job, config, jobs, history, args);
     }
     let (known, last) = match history {
         Some(reader) => {
@@ -161,6 +168,9 @@ fn show_run(run: &RunRecord, zone: &Zone, args: &Args) -> Done {
     line("started", run.started_at.as_ref().map(|at| format!("{}{late}", shown(at, zone))));
     let took = run.duration_ms.map(|ms| format!(", took {}", span(ms))).unwrap_or_default();
     line("finished", run.finished_at.as_ref().map(|at| format!("{}{took}", shown(at, zone))));
+    if !run.prompt.is_empty() {
+        line("prompt", Some(super::show_prompt::summary_of(&run.prompt)));
+    }
     let tools = &run.tools;
     let calls = counted(usize::try_from(tools.calls).unwrap_or(0), "call");
     line("tools", Some(format!("{calls}, {} failed, {} denied", tools.errors, tools.denied)));

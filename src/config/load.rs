@@ -10,6 +10,7 @@ use super::calendars::{calendar_files, calendars};
 use super::diagnostics::{diagnostics, session_lock_timeout, warn_of_long_windows};
 use super::heartbeat::heartbeat;
 use super::providers::{Directory, directory};
+use super::skills::{skills, skills_env};
 use super::sources::Sources;
 use super::table::CONFIG;
 use super::targets::targets;
@@ -112,10 +113,12 @@ fn read(
     let defaults = root.get("defaults").cloned().map(Defaults::new).unwrap_or_default();
     let ceilings = ceilings(root, problems);
     let jobs_dir = root.path("jobs_dir").unwrap_or_else(|| root.source.folder().join("jobs"));
-    let config = Config {
+    let state_dir = sources.state_dir(root.path("state_dir"));
+    let mut config = Config {
         files,
         jobs_dir,
-        state_dir: sources.state_dir(root.path("state_dir")),
+        skills: skills(root, &state_dir),
+        state_dir,
         zones: zones?,
         timezone: timezone?,
         scheduler: scheduler(root),
@@ -141,6 +144,7 @@ fn read(
     };
     let of_defaults = config.with_surroundings(|around| config.defaults.problems(around));
     problems.extend(of_defaults);
+    config.skills.env = config.with_surroundings(|around| skills_env(root, around, problems));
     Some(config)
 }
 

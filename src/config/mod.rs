@@ -12,6 +12,7 @@ mod jobs;
 mod load;
 mod others;
 mod providers;
+mod skills;
 mod sources;
 mod table;
 mod targets;
@@ -29,6 +30,7 @@ use crate::job::{
 };
 use crate::schedule::{DateRange, Schedule, Zone, Zones};
 use providers::{Directory, JobModels};
+use skills::JobSkills;
 use targets::JobTargets;
 
 pub use auth::{ApiKey, Auth, AuthProfile};
@@ -37,6 +39,7 @@ pub use heartbeat::Heartbeat;
 pub use jobs::{JobSet, load_jobs};
 pub use load::{load, state_dir};
 pub use providers::{Api, ModelConfig, Price, ProviderConfig};
+pub use skills::{InstallPolicy, Skills};
 pub use sources::Sources;
 pub use targets::{Email, Target, TargetKind, Tls, Webhook};
 
@@ -77,6 +80,8 @@ pub struct Config {
     pub heartbeat: Option<Heartbeat>,
     /// Private hosts that may be reached all the same: `host` or `host:port`.
     pub allow_hosts: Vec<String>,
+    /// Where skills are, and what is set for them.
+    pub skills: Skills,
     /// Where secrets are looked up.
     pub environment: Environment,
     calendar_files: Vec<PathBuf>,
@@ -242,12 +247,14 @@ impl Config {
     pub fn with_surroundings<T>(&self, then: impl FnOnce(&Surroundings<'_>) -> T) -> T {
         let models = JobModels::new(&self.directory, &self.agent, &self.environment);
         let targets = JobTargets::new(&self.targets, &self.environment);
+        let skills = JobSkills::new(&self.skills, &self.environment);
         then(&Surroundings {
             zones: &self.zones,
             timezone: &self.timezone,
             lanes: &self.lanes,
             models: &models,
             targets: &targets,
+            skills: &skills,
             environment: &self.environment,
             calendars: &self.calendars,
             defaults: &self.defaults,

@@ -1,7 +1,7 @@
 //! Every key of `config.toml`.
 
 use crate::job::keys::{Key, Kind, Support, Zero};
-use crate::job::table::{COUNT_MAX, JOB, RETENTION, THINKING, TIME, key};
+use crate::job::table::{COUNT_MAX, ENV, JOB, RETENTION, THINKING, TIME, key};
 use Kind::{Amount, Any, Bool, Integer, Map, Table, Tables, Text, TextMap, Texts, Words};
 use Support::{Later, Now, Only};
 
@@ -28,7 +28,7 @@ pub(crate) static CONFIG: &[Key] = &[
     key("security", Table(SECURITY), "{}", Now, "What is trusted."),
     key("calendars", TextMap, "{}", Now, "Files of dates or ranges, one a line, for `exclude`."),
     key("mcp", Table(MCP), "", Later, "MCP servers."),
-    key("skills", Table(SKILLS), "", Later, "Where skills are."),
+    key("skills", Table(SKILLS), "{}", Now, "Where skills are."),
     key("harnesses", Map(&Any), "", Later, "Other programs that drive a turn."),
     key("hooks", Tables(HOOKS), "", Later, "Commands that look in or step in."),
     key("defaults", Table(JOB), "", Now, "Job tables that every job starts from."),
@@ -207,8 +207,8 @@ static SECURITY: &[Key] = &[
         "install_policy",
         Words(&["allow", "warn", "block"]),
         r#""warn""#,
-        Only(r#"["warn"]"#),
-        "What may be installed.",
+        Now,
+        "Whether `skills install` and `update` may: silently, with words, or not at all.",
     ),
     key(
         "allow_hosts",
@@ -221,7 +221,13 @@ static SECURITY: &[Key] = &[
 
 static MCP: &[Key] = &[key("servers", Map(&Any), "", Later, "The servers by name.")];
 
-static SKILLS: &[Key] = &[key("dirs", Texts, "", Later, "The folders.")];
+static SKILLS: &[Key] = &[
+    key("dirs", Texts, "[]", Now, "Folders of skills; the first that has one is meant."),
+    key("entries", Map(&Table(SKILL)), "{}", Now, "What is set for skills, by their names."),
+];
+
+static SKILL: &[Key] =
+    &[key("env", Table(ENV), "", Now, "Added to the environment of runs that have this skill.")];
 
 static HOOKS: &[Key] = &[
     key("on", Text, "", Later, "The point."),

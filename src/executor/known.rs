@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::holdings::Holdings;
 use super::run::{Executor, Ticket};
 use super::stop::Stop;
@@ -53,31 +55,40 @@ impl Executor {
             let mut upstream = spec.after.iter().flat_map(|after| &after.jobs);
             slot.filter(|_| upstream.any(|job| job.as_str() == other))
         };
-        let read = move || -> Result<Known, StoreError> {
+        let look = move || {
             let reader = match history.as_deref().map(Reader::open) {
-                None => store.reader()?,
-                Some(Ok(reader)) => reader,
-                Some(Err(StoreError::Missing(_))) => {
-                    return Ok(Known { gate_output, ..Known::default() });
-                }
-                Some(Err(error)) => return Err(error),
+                None => Some(store.reader()?),
+                Some(Err(StoreError::Missing(_))) => None,
+                Some(reader) => Some(reader?),
             };
-            let mut known = Known { gate_output, ..Known::default() };
-            if asked.previous {
-                let reply = reader.last_reply(job.as_str(), None)?;
-                known.previous_reply = cut(&reply.unwrap_or_default(), CHARS_MAX);
-            }
-            for other in asked.jobs {
-                if let Some(reply) = reader.last_reply(&other, slot_of(&other))? {
-                    known.replies.insert(other, cut(&reply, CHARS_MAX));
-                }
-            }
-            Ok(known)
+            read(reader.as_ref(), job.as_str(), &asked, slot_of, gate_output)
         };
-        let read = tokio::task::spawn_blocking(read).await;
+        let read = tokio::task::spawn_blocking(look).await;
         let read = read.map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))?;
         Ok(read?)
     }
+}
+
+/// What `asked` asks of the history, if there is one.
+pub(super) fn read(
+    history: Option<&Reader>,
+    job: &str,
+    asked: &AskedFor,
+    slot_of: impl Fn(&str) -> Option<Timestamp>,
+    gate_output: Option<String>,
+) -> Result<Known, StoreError> {
+    let mut known = Known { gate_output, ..Known::default() };
+    let Some(reader) = history else { return Ok(known) };
+    if asked.previous {
+        let reply = reader.last_reply(job, None)?;
+        known.previous_reply = cut(&reply.unwrap_or_default(), CHARS_MAX);
+    }
+    for other in &asked.jobs {
+        if let Some(reply) = reader.last_reply(other, slot_of(other))? {
+            known.replies.insert(other.clone(), cut(&reply, CHARS_MAX));
+        }
+    }
+    Ok(known)
 }
 
 /// `prompt`, with what the gate has printed where the job wants that told and its prompt does not

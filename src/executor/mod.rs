@@ -37,6 +37,7 @@ mod session_lock;
 mod site;
 mod stop;
 mod taken_checks;
+mod told;
 mod watchdog;
 
 pub use events::{Bus, Follower, Heard, RunEvents};
@@ -47,4 +48,5 @@ pub use models::Models;
 pub use probe::probed_servers;
 pub use purse::{Purse, caps_of, costs_nothing};
 pub use run::{Executor, Ticket};
+pub use told::{Preview, preview};
 pub use watchdog::{Activity, Asked, RunLimits, Stage, Tripped, Watchdog};

@@ -1,6 +1,6 @@
 //! From a ticket to a turn that can begin: workspace, model, secrets, prompt.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
@@ -10,13 +10,14 @@ use super::known::with_gate;
 use super::models::Resolved;
 use super::run::{Executor, Ticket};
 use super::stop::{Stop, invalid};
+use super::told::base_of;
 use super::watchdog::Watchdog;
 use crate::job::{AgentSpec, AskedFor, FILE_BYTES_MAX, JobSpec, Prompt, read_text};
 use crate::process::Confinement;
 use crate::run::{ErrorKind, Failure, Phase};
 use crate::session::{Clearings, Transcript};
 use crate::tools::{ExecPolicy, ToolContext, ToolSet, Workspace};
-use crate::turn::{Bounds, Known, Opening, Tools, Turn, render, system_prompt};
+use crate::turn::{Bounds, Known, Opening, Overrides, Turn, Variables, assemble, render};
 
 impl Executor {
     /// Workspace, model, secrets and prompt, phase by phase.
@@ -40,11 +41,15 @@ impl Executor {
         watchdog.entered(Phase::Context);
         let template = match &agent.prompt {
             Prompt::Inline(text) => text.clone(),
-            Prompt::File(path) => read_prompt(path).await?,
+            Prompt::File(path) => {
+                let path = path.clone();
+                let read = tokio::task::spawn_blocking(move || read_prompt(&path)).await;
+                read.map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))??
+            }
         };
         let known = self.known(ticket, &template, holdings).await?;
-        let prompt = render(&template, &ticket.variables, &known)
-            .map_err(|error| invalid(format!("{error}{}", without_reply(&template, &known))))?;
+        let words = Words { template: &template, variables: &ticket.variables, known: &known };
+        let prompt = rendered(words)?;
         let passed = spec.gate.as_ref().map(|gate| gate.output);
         let prompt = with_gate(prompt, &template, passed, &known);
         let beyond = self.beyond();
@@ -54,8 +59,10 @@ impl Executor {
             Some(deck) => tools.taped(deck.calls()),
             None => tools,
         };
-        let has_tools = if agent.tools.is_empty() { Tools::None } else { Tools::Some };
-        let context = self.tool_context(spec, agent, &workspace, env, holdings)?;
+        let skills = self.look_at_skills(ticket, agent).await?;
+        let context =
+            self.tool_context(spec, agent, (&workspace, &skills.folders), env, holdings)?;
+        let material = self.material(agent, skills, &context, holdings).await?;
         self.lock_session(ticket, watchdog, holdings).await?;
         let (transcript, history) = Transcript::open(
             &self.config.state_dir,
@@ -73,9 +80,12 @@ impl Executor {
             max_usd: spec.limits.max_usd,
             purse: self.purse.open(&ticket.run_id, spec, &self.config, &self.clock),
         };
+        let overrides = Overrides::default();
+        let assembled = assemble(base_of(spec, agent), &material, overrides, prompt);
+        self.note_prompt(&ticket.run_id, &assembled, &tools.definitions()).await?;
         let turn = Turn::begin(Opening {
-            system: system_prompt(spec.id.as_str(), has_tools),
-            prompt,
+            system: assembled.system(),
+            prompt: assembled.prompt(),
             thinking: agent.manner.thinking,
             tools,
             context,
@@ -93,7 +103,7 @@ impl Executor {
         &self,
         spec: &JobSpec,
         agent: &AgentSpec,
-        folder: &Path,
+        (folder, readable): (&Path, &[PathBuf]),
         env: Vec<(String, String)>,
         holdings: &Holdings,
     ) -> Result<ToolContext, Stop> {
@@ -103,8 +113,11 @@ impl Executor {
         if holdings.made_workspace.is_none() {
             protected.extend([self.config.jobs_dir.clone(), self.config.state_dir.clone()]);
             protected.extend(self.config.files.iter().cloned());
+            // What a run writes there would be told to every later one.
+            protected.extend(self.config.skills.dirs.iter().cloned());
         }
-        let workspace = Workspace::open(folder, &protected).map_err(|error| {
+        let workspace = Workspace::open(folder, &protected);
+        let workspace = workspace.and_then(|it| it.reading(readable)).map_err(|error| {
             use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
             let words = format!("the workspace {} cannot be opened: {error}", folder.display());
             match error.kind() {
@@ -138,9 +151,21 @@ fn without_reply(template: &str, known: &Known) -> String {
     }
 }
 
-async fn read_prompt(path: &Path) -> Result<String, Failure> {
-    let named = path.to_owned();
-    let read = tokio::task::spawn_blocking(move || read_text(&named, FILE_BYTES_MAX));
-    let text = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-    text.map_err(|error| invalid(format!("failed to read the prompt {}: {error}", path.display())))
+/// A template and what it may name.
+pub(super) struct Words<'a> {
+    pub(super) template: &'a str,
+    pub(super) variables: &'a Variables,
+    pub(super) known: &'a Known,
+}
+
+/// The template, filled in.
+pub(super) fn rendered(Words { template, variables, known }: Words<'_>) -> Result<String, Failure> {
+    render(template, variables, known)
+        .map_err(|error| invalid(format!("{error}{}", without_reply(template, known))))
+}
+
+/// The text of a prompt file.
+pub(super) fn read_prompt(path: &Path) -> Result<String, Failure> {
+    read_text(path, FILE_BYTES_MAX)
+        .map_err(|error| invalid(format!("failed to read the prompt {}: {error}", path.display())))
 }

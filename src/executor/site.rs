@@ -10,7 +10,7 @@ use super::run::{Executor, Ticket};
 use super::stop::{Stop, invalid};
 use crate::cassette::Plays;
 use crate::clock::rfc3339;
-use crate::job::{Environment, JobSpec, Masker, SecretSource, Workdir};
+use crate::job::{EnvSpec, Environment, JobSpec, Masker, SecretSource, Workdir};
 use crate::process::base_environment;
 use crate::run::{ErrorKind, Failure};
 
@@ -73,8 +73,10 @@ impl Executor {
         if let Some(env) = &holdings.env {
             return Ok(env.clone());
         }
+        let names = spec.agent().map(|agent| agent.skills.as_slice()).unwrap_or_default();
+        let own = self.config.skills.env_with(&spec.env, names);
         let secrets = match self.plays() {
-            Plays::World => read_secrets(spec, &self.config.environment)?,
+            Plays::World => read_secrets(&own, &self.config.environment)?,
             // Nothing runs that could use one.
             Plays::Cassette => Vec::new(),
         };
@@ -83,7 +85,7 @@ impl Executor {
         if let Some(deck) = &self.deck {
             deck.hide(std::sync::Arc::clone(&holdings.masker));
         }
-        let env = command_environment(spec, &secrets, &self.config.environment);
+        let env = command_environment(&own, &secrets, &self.config.environment);
         holdings.env = Some(env.clone());
         Ok(env)
     }
@@ -107,7 +109,7 @@ fn facts(ticket: &Ticket) -> Vec<(String, String)> {
 }
 
 fn read_secrets(
-    spec: &JobSpec,
+    env: &EnvSpec,
     environment: &Environment,
 ) -> Result<Vec<(String, SecretString)>, Failure> {
     let read = |(name, source): (&String, &SecretSource)| {
@@ -116,19 +118,19 @@ fn read_secrets(
             .map_err(|error| invalid(format!("secret `{name}`: {error}")))?;
         Ok((name.clone(), value))
     };
-    spec.env.secret.iter().map(read).collect()
+    env.secret.iter().map(read).collect()
 }
 
 /// What the job's commands see: the base, what the job passes on and sets, its secrets.
 fn command_environment(
-    spec: &JobSpec,
+    of: &EnvSpec,
     secrets: &[(String, SecretString)],
     ours: &Environment,
 ) -> Vec<(String, String)> {
     let mut environment = base_environment();
-    let passed = spec.env.pass.iter().filter_map(|name| Some((name.clone(), ours.get(name)?)));
+    let passed = of.pass.iter().filter_map(|name| Some((name.clone(), ours.get(name)?)));
     environment.extend(passed);
-    environment.extend(spec.env.set.iter().map(|(name, value)| (name.clone(), value.clone())));
+    environment.extend(of.set.iter().map(|(name, value)| (name.clone(), value.clone())));
     environment.extend(
         secrets.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned())),
     );

@@ -31,6 +31,7 @@ mod read_ping;
 mod read_retry;
 mod read_schedule;
 mod read_secret;
+mod read_skills;
 pub mod report;
 mod scaffold;
 pub(crate) mod schema;
@@ -65,12 +66,14 @@ pub use read_deliver::{
 pub(crate) use read_retry::PERMANENT as PERMANENT_KINDS;
 pub use read_secret::SecretText;
 pub(crate) use read_secret::{secret_text, url_problem};
+pub(crate) use read_skills::env_of;
+pub use read_skills::{SkillState, Skills};
 pub use scaffold::scaffold;
 pub use secret::{Environment, SecretError, SecretSource};
 pub use spec::{
-    AfterInterruption, AfterSpec, AgentSpec, Catchup, CommandSpec, Does, EnvSpec, Escalate,
-    GateOutput, GateSpec, JobSpec, Limits, ModelRef, Overlap, Prompt, RetrySpec, RunIf, RunTimeout,
-    ScheduleSpec, When, Workdir,
+    AfterInterruption, AfterSpec, AgentSpec, Catchup, CommandSpec, ContextFiles, Does, EnvSpec,
+    Escalate, GateOutput, GateSpec, JobSpec, Limits, ModelRef, Overlap, Prompt, RetrySpec, RunIf,
+    RunTimeout, ScheduleSpec, When, Workdir,
 };
 
 /// The JSON Schema of a job file, with every default.

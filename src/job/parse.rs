@@ -24,6 +24,7 @@ use super::read_ping;
 use super::read_retry;
 use super::read_schedule;
 use super::read_secret::SecretText;
+use super::read_skills::{self, Skills};
 use super::secret::{Environment, SecretSource};
 use super::source::Source;
 use super::spec::{
@@ -47,6 +48,8 @@ pub struct Surroundings<'a> {
     pub models: &'a dyn Models,
     /// Where things can be sent.
     pub targets: &'a dyn Targets,
+    /// The skills.
+    pub skills: &'a dyn Skills,
     /// Where secrets are looked up.
     pub environment: &'a Environment,
     /// The named calendars and their dates.
@@ -337,6 +340,9 @@ impl Reader<'_> {
         let alert = read_alert::alert(self);
         let ping = read_ping::ping(self);
         let (does, workdir) = (does?, workdir?);
+        if let Does::Agent(agent) = &does {
+            read_skills::check(self, agent, &workdir, &env);
+        }
         Some(Read {
             schedule,
             after,
@@ -408,7 +414,7 @@ impl Reader<'_> {
         }
     }
 
-    fn env(&mut self) -> EnvSpec {
+    pub(super) fn env(&mut self) -> EnvSpec {
         let set = self.node.text_map("env.set");
         let pass = self.node.texts("env.pass").unwrap_or_default();
         let pass: Vec<_> = pass.into_iter().map(|(name, _)| name.to_owned()).collect();

@@ -7,8 +7,9 @@ use super::file::read_text;
 use super::keys::did_you_mean;
 use super::parse::{Part, Reader};
 use super::prompt;
+use super::read_skills;
 use super::source::Source;
-use super::spec::{AgentSpec, Escalate, Limits, ModelRef, Prompt, RunTimeout};
+use super::spec::{AgentSpec, ContextFiles, Escalate, Limits, ModelRef, Prompt, RunTimeout};
 use super::tree::Item;
 
 /// The tools that a job may name.
@@ -32,9 +33,25 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
     let exec_allow = exec_allow(reader, &tools);
     let vars = reader.node.text_map("agent.vars");
     let escalate = escalate(reader, &fallbacks);
+    let skills = read_skills::names(reader);
+    let context = match reader.node.bool("agent.light_context") {
+        Some(true) => ContextFiles::LeftOut,
+        Some(false) | None => ContextFiles::Told,
+    };
     let manner = reader.around.manner.read(reader.node, "agent");
     let (prompt, model) = (prompt?, model?);
-    Some(AgentSpec { prompt, vars, model, fallbacks, manner, tools, exec_allow, escalate })
+    Some(AgentSpec {
+        prompt,
+        vars,
+        model,
+        fallbacks,
+        manner,
+        tools,
+        exec_allow,
+        escalate,
+        skills,
+        context,
+    })
 }
 
 fn prompt(reader: &mut Reader<'_>) -> Option<Prompt> {

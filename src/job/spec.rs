@@ -260,6 +260,19 @@ pub struct AgentSpec {
     pub exec_allow: Vec<String>,
     /// Whether the next model goes on where the host finds a success to be none.
     pub escalate: Escalate,
+    /// Names of the skills on offer.
+    pub skills: Vec<String>,
+    /// Whether the files of the workspace that every turn begins with are told.
+    pub context: ContextFiles,
+}
+
+/// What becomes of the workspace's bootstrap files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContextFiles {
+    /// They are told.
+    Told,
+    /// They are left out (`light_context`).
+    LeftOut,
 }
 
 /// What becomes of a reply that does not pass the host's checks.

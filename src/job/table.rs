@@ -125,7 +125,7 @@ static AGENT: &[Key] = &[
     key("tools", Texts, r#"["read", "list", "grep"]"#, Now, "The tools on offer; [] = none."),
     key("exec_allow", Texts, "[]", Now, "Patterns of commands that `exec` may run."),
     key("mcp", Texts, "[]", Only("[[]]"), "MCP servers of the configuration."),
-    key("skills", Texts, "[]", Only("[[]]"), "Skills on offer."),
+    key("skills", Texts, "[]", Now, "Names of the skills on offer."),
     key(
         "session",
         Words(&["isolated", "job", "session:<key>"]),
@@ -159,7 +159,7 @@ static COMMAND: &[Key] = &[
     key("ok_exit", Any, "[0]", Now, "Exit codes that are a success."),
 ];
 
-static ENV: &[Key] = &[
+pub(crate) static ENV: &[Key] = &[
     key("set", TextMap, "{}", Now, "Fixed values."),
     key("pass", Texts, "[]", Now, "Names taken over from the environment of `serve`."),
     key("secret", Kind::Map(&Table(SECRET)), "{}", Now, "Secrets; masked everywhere."),

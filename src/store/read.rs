@@ -187,6 +187,7 @@ impl Reader {
         run.checks = self.checks(run_id)?;
         run.deliveries = self.deliveries(run_id)?;
         run.artifacts = self.artifacts(run_id)?;
+        run.prompt = self.prompt_parts(run_id)?;
         if let Some(cleanup) = &mut run.cleanup {
             cleanup.steps = self.cleanup_steps(run_id)?;
         }
@@ -371,6 +372,7 @@ fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         checks: Vec::new(),
         artifacts: Vec::new(),
         deliveries: Vec::new(),
+        prompt: Vec::new(),
         exit_code: row.get("exit_code")?,
         definition_hash: row.get("definition_hash")?,
     })

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::outbox::is_silence;
+use super::prompt_parts::PromptPartRecord;
 use crate::job::SILENT_TOKEN;
 use crate::run::Failure;
 
@@ -59,6 +60,9 @@ pub struct RunRecord {
     pub deliveries: Vec<DeliveryRecord>,
     /// The files that are kept of it.
     pub artifacts: Vec<ArtifactRecord>,
+    /// What its model was told at the beginning, part by part.
+    #[serde(default)]
+    pub prompt: Vec<PromptPartRecord>,
     /// Exit code of a command job.
     pub exit_code: Option<i32>,
     /// The definition it ran under.

@@ -5,7 +5,7 @@
 //! never write, even inside its folder, are compared with where the opened folder really is.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read as _, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +25,8 @@ pub struct Workspace {
     /// Without symbolic links.
     real: PathBuf,
     protected: Vec<PathBuf>,
+    /// Folders elsewhere that may be read all the same, each with where it is.
+    beside: Vec<(PathBuf, Dir)>,
 }
 
 impl Workspace {
@@ -34,7 +36,21 @@ impl Workspace {
         let dir = Dir::open_ambient_dir(path, ambient_authority())?;
         let named = std::path::absolute(path)?;
         let protected = protected.iter().map(|path| really(path)).collect::<io::Result<_>>()?;
-        Ok(Self { real: real_path(&dir)?, dir, named, protected })
+        Ok(Self { real: real_path(&dir)?, dir, named, protected, beside: Vec::new() })
+    }
+
+    /// The same with folders elsewhere that can be read, but not written, by their absolute paths.
+    pub fn reading(mut self, folders: &[PathBuf]) -> io::Result<Self> {
+        for folder in folders {
+            let dir = Dir::open_ambient_dir(folder, ambient_authority())?;
+            self.beside.push((real_path(&dir)?, dir));
+        }
+        Ok(self)
+    }
+
+    /// Those folders.
+    pub fn readable(&self) -> impl Iterator<Item = &Path> {
+        self.beside.iter().map(|(path, _)| path.as_path())
     }
 
     /// Where it is.
@@ -57,6 +73,18 @@ impl Workspace {
         Ok(if kept.as_os_str().is_empty() { ".".into() } else { kept })
     }
 
+    /// The folder that is read for `path`, and the path in it.
+    fn place_to_read(&self, path: &str) -> Result<(&Dir, PathBuf), Refusal> {
+        let beside = self.beside.iter().find_map(|(real, dir)| {
+            let rest = Path::new(path).strip_prefix(real).ok()?;
+            Some((dir, if rest.as_os_str().is_empty() { Path::new(".") } else { rest }))
+        });
+        match beside {
+            Some((dir, rest)) => Ok((dir, rest.to_owned())),
+            None => Ok((&self.dir, self.relative(path)?)),
+        }
+    }
+
     /// `path` relative to the folder, with its symbolic links resolved; it must exist.
     pub(super) fn resolve(&self, path: &str) -> Result<PathBuf, Refusal> {
         let relative = self.relative(path)?;
@@ -66,10 +94,10 @@ impl Workspace {
 
     /// Opens a regular file to read it. A pipe or a device would block or have no end.
     pub(super) fn open_file(&self, path: &str) -> Result<File, Refusal> {
-        let relative = self.relative(path)?;
+        let (dir, relative) = self.place_to_read(path)?;
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
-        let opened = self.dir.open_with(&relative, &options);
+        let opened = dir.open_with(&relative, &options);
         let file = opened.map_err(|error| refused(path, &error))?;
         let kind = file.metadata().map_err(|error| refused(path, &error))?;
         if kind.is_dir() {
@@ -81,10 +109,29 @@ impl Workspace {
         Ok(file)
     }
 
+    /// As much of the file `name` as fits into `bytes_max`, and how long it is; `None` if there is
+    /// none, and in words why it cannot be read.
+    pub fn read_beginning(
+        &self,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<Option<(Vec<u8>, u64)>, String> {
+        let file = match self.open_file(name) {
+            Ok(file) => file,
+            Err(_) if self.dir.symlink_metadata(name).is_err() => return Ok(None),
+            Err(Refusal::Denied(why) | Refusal::Failed(why)) => return Err(why),
+        };
+        let size = file.metadata().map_err(|error| error.to_string())?.len();
+        let mut bytes = Vec::new();
+        file.take(bytes_max).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+        let size = size.max(bytes.len() as u64);
+        Ok(Some((bytes, size)))
+    }
+
     /// The entries of a folder.
     pub(super) fn read_dir(&self, path: &str) -> Result<ReadDir, Refusal> {
-        let relative = self.relative(path)?;
-        self.dir.read_dir(&relative).map_err(|error| refused(path, &error))
+        let (dir, relative) = self.place_to_read(path)?;
+        dir.read_dir(&relative).map_err(|error| refused(path, &error))
     }
 
     /// Writes `content` to `path` so that a reader sees the old file or the new one, never half of

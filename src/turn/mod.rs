@@ -18,6 +18,9 @@ pub use compaction::{CompactionPlan, Conversation, PromptPlace, plan_compaction}
 pub(crate) use drive::cut;
 pub use drive::{Model, Opening, Tally, Turn, TurnEnd};
 pub use observe::{Observer, TurnEvent};
-pub use prompt::{Known, PromptError, Tools, Variables, render, system_prompt};
+pub use prompt::{
+    Assembled, BOOTSTRAP_FILES, BootstrapFile, Known, Material, Overrides, Part, PartKind,
+    PartReport, PromptError, Tools, Variables, assemble, base, read_bootstrap, render,
+};
 pub use tokens::{tokens_in, tokens_of, tokens_of_frame};
 pub use window::Window;

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::thinking;
 use super::super::{AssistantTurn, Fault, Message, Request, ToolDefinition};
+use super::cache::mark;
 
 /// The API insists on an output limit.
 const OUTPUT_TOKENS_DEFAULT: u32 = 4096;
@@ -19,6 +20,7 @@ pub(super) fn body(request: &Request) -> Result<Value, Fault> {
     if !request.tools.is_empty() {
         body["tools"] = request.tools.iter().map(tool).collect();
     }
+    mark(&mut body);
     Ok(body)
 }
 
@@ -86,22 +88,26 @@ mod tests {
 
     #[test]
     fn a_small_request_is_small() {
+        let marked = json!({"type": "ephemeral"});
+        let hello = json!([{"type": "text", "text": "Say hello.", "cache_control": marked}]);
         let expected = json!({
             "model": "m",
             "max_tokens": 4096,
             "stream": true,
-            "messages": [{"role": "user", "content": "Say hello."}],
+            "messages": [{"role": "user", "content": hello}],
         });
         assert_eq!(body(&Request::of_prompt("m", "Say hello.")), Ok(expected));
     }
 
     #[test]
     fn thinking_goes_first_and_unchanged_and_results_are_one_message() {
+        let marked = json!({"type": "ephemeral"});
+        let text = |text| json!([{"type": "text", "text": text, "cache_control": marked}]);
         let expected = json!({
             "model": "m",
             "max_tokens": 99,
             "stream": true,
-            "system": "be brief",
+            "system": text("be brief"),
             "messages": [
                 {"role": "user", "content": "go"},
                 {"role": "assistant", "content": [
@@ -114,12 +120,13 @@ mod tests {
                     {"type": "tool_result", "tool_use_id": "c1", "content": "2"},
                     {"type": "tool_result", "tool_use_id": "c2", "content": "no clock",
                      "is_error": true},
-                    {"type": "text", "text": "hurry"},
+                    {"type": "text", "text": "hurry", "cache_control": marked},
                 ]},
                 {"role": "assistant", "content": [{"type": "text", "text": "done"}]},
-                {"role": "user", "content": "thanks"},
+                {"role": "user", "content": text("thanks")},
             ],
-            "tools": [{"name": "add", "description": "adds", "input_schema": {"type": "object"}}],
+            "tools": [{"name": "add", "description": "adds", "input_schema": {"type": "object"},
+                       "cache_control": marked}],
         });
         assert_eq!(body(&conversation()), Ok(expected));
     }

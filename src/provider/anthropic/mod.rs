@@ -1,6 +1,7 @@
 //! Anthropic messages.
 
 mod ask;
+mod cache;
 mod hear;
 
 use futures_util::future::BoxFuture;
