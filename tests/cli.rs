@@ -181,7 +181,7 @@ fn verbs_refuse_what_they_do_not_know_by_name() {
         (&["show", "reprot"], 2, "did you mean `report`?"),
         (&["run", "reprot"], 2, "did you mean `report`?"),
         (&["run", "report"], 3, "is disabled"),
-        (&["show", "report", "--prompt"], 2, "not supported yet"),
+        (&["show", "report", "--prompt", "--effective"], 2, "cannot be used with"),
         (&["cancel", "report"], 3, "nothing of `report` is active"),
         (&["run", "report", "--detach"], 3, "needs a running"),
     ];

@@ -83,6 +83,8 @@ fn yaml(front: &str) -> Result<Written, String> {
             max_documents: 1,
             max_nodes: 5_000,
         },
+        // `y` and `on` are texts.
+        strict_booleans: true,
         with_snippet: false,
     };
     if front.trim().is_empty() {

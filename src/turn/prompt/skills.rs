@@ -105,11 +105,11 @@ mod tests {
         let parts = parts(&Snapshot { offered: all, left_out: Vec::new() });
         let text = text(&parts);
         assert!(text.trim_start().chars().count() <= CHARS_MAX);
-        assert!(text.contains("skill-016\"") && !text.contains("skill-017\""), "{text}");
-        assert!(text.ends_with("[… 83 more of the skills cut: the list is full …]"));
+        assert!(text.contains("skill-015\"") && !text.contains("skill-016\""), "{text}");
+        assert!(text.ends_with("[… 84 more of the skills cut: the list is full …]"));
         let cut: Vec<_> = parts.iter().filter(|part| part.cut > 0).collect();
-        assert_eq!((cut.len(), cut[0].cut), (83, 1067));
-        assert_eq!(cut[0].name.as_deref(), Some("skill-017"));
+        assert_eq!((cut.len(), cut[0].cut), (84, 1067));
+        assert_eq!(cut[0].name.as_deref(), Some("skill-016"));
     }
 
     #[test]
