@@ -67,6 +67,8 @@ pub mod session;
 
 pub mod plan;
 
+pub mod hooks;
+
 pub mod turn;
 
 pub mod cassette;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::calendars::{calendar_files, calendars};
 use super::diagnostics::{diagnostics, session_lock_timeout, warn_of_long_windows};
 use super::heartbeat::heartbeat;
+use super::hooks::hooks;
 use super::providers::{Directory, directory};
 use super::skills::{skills, skills_env};
 use super::sources::Sources;
@@ -107,6 +108,7 @@ fn read(
     let directory = directory(root, problems);
     let targets = targets(root, problems);
     let heartbeat = heartbeat(root, &sources.environment, problems);
+    let hooks = hooks(root, problems);
     let agent = agent_defaults(root, &directory, problems);
     let diagnostics = diagnostics(root, problems);
     warn_of_long_windows(root, directory.providers.keys(), diagnostics, problems);
@@ -136,6 +138,7 @@ fn read(
         },
         targets,
         heartbeat,
+        hooks,
         allow_hosts: allow_hosts(root),
         directory,
         defaults,

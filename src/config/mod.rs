@@ -8,6 +8,7 @@ mod auth;
 mod calendars;
 mod diagnostics;
 mod heartbeat;
+mod hooks;
 mod jobs;
 mod load;
 mod others;
@@ -36,6 +37,7 @@ use targets::JobTargets;
 pub use auth::{ApiKey, Auth, AuthProfile};
 pub use diagnostics::{Diagnostics, Thresholds};
 pub use heartbeat::Heartbeat;
+pub use hooks::{HookKind, HookOn, HookPoint, HookSpec, UnknownHook};
 pub use jobs::{JobSet, load_jobs};
 pub use load::{load, state_dir};
 pub use providers::{Api, ModelConfig, Price, ProviderConfig};
@@ -78,6 +80,8 @@ pub struct Config {
     pub targets: BTreeMap<String, Target>,
     /// Whom `serve` tells that it lives.
     pub heartbeat: Option<Heartbeat>,
+    /// Commands that look in or step in, in the order of the file.
+    pub hooks: Vec<HookSpec>,
     /// Private hosts that may be reached all the same: `host` or `host:port`.
     pub allow_hosts: Vec<String>,
     /// Where skills are, and what is set for them.

@@ -30,7 +30,7 @@ pub(crate) static CONFIG: &[Key] = &[
     key("mcp", Table(MCP), "", Later, "MCP servers."),
     key("skills", Table(SKILLS), "{}", Now, "Where skills are."),
     key("harnesses", Map(&Any), "", Later, "Other programs that drive a turn."),
-    key("hooks", Tables(HOOKS), "", Later, "Commands that look in or step in."),
+    key("hooks", Tables(HOOKS), "", Now, "Commands that look in or step in."),
     key("defaults", Table(JOB), "", Now, "Job tables that every job starts from."),
     key("ceilings", Table(CEILINGS), "", Now, "What no job may exceed."),
     key("budget", Table(BUDGET), "", Now, "What all jobs may cost."),
@@ -230,10 +230,17 @@ static SKILL: &[Key] =
     &[key("env", Table(ENV), "", Now, "Added to the environment of runs that have this skill.")];
 
 static HOOKS: &[Key] = &[
-    key("on", Text, "", Later, "The point."),
-    key("command", Texts, "", Later, "Program and arguments."),
-    key("priority", Integer(-1_000_000, 1_000_000), "0", Later, "High before low."),
-    key("timeout", TIME, r#""15s""#, Later, "How long it may take."),
+    key("on", Text, "", Now, "The point, such as before_tool_call."),
+    key("command", Texts, "", Now, "Program and arguments; JSON on its input and its output."),
+    key("name", Text, "", Now, "What it is called in the history; absent: the program's name."),
+    key("priority", Integer(-1_000_000, 1_000_000), "0", Now, "High before low."),
+    key(
+        "timeout",
+        TIME,
+        "",
+        Now,
+        "How long it may take; absent, and at most: 15s, of an observer 30s.",
+    ),
 ];
 
 static CEILINGS: &[Key] = &[

@@ -12,6 +12,7 @@ use super::lock::{Kind, LockError, StateLock};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet, load_jobs};
 use crate::executor::{Bus, Executor, Lanes, Milestone, Models, Purse};
+use crate::hooks::Hooks;
 use crate::job::{AfterSpec, JobId, JobSpec, Problem};
 use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, Rules, SlotEnd};
 use crate::process::{ProcessId, SupervisorPath, boot_id, end_orphans, living_runs};
@@ -125,6 +126,7 @@ impl Daemon {
             lanes: Lanes::new(config.scheduler.max_concurrent_runs, &config.lanes),
             bus: Bus::new(Arc::clone(&clock)),
             purse: Purse::new(spent),
+            hooks: Arc::new(Hooks::of_config(&config.hooks)),
             config: Arc::new(config),
             clock,
             store,

@@ -16,6 +16,7 @@ use crate::cassette::{Cassette, Deck, End, TakenCheck, Unkept};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet};
 use crate::executor::{Bus, Executor, Lanes, Models, Purse, Ticket, Watchdog};
+use crate::hooks::Hooks;
 use crate::job::JobSpec;
 use crate::plan::Record;
 use crate::process::SupervisorPath;
@@ -99,6 +100,7 @@ impl Rehearsal {
             bus: Bus::new(Arc::clone(&clock)),
             // What others have spent today is no part of it.
             purse: Purse::default(),
+            hooks: Arc::new(Hooks::of_config(&config.hooks)),
             deck: Some(deck.clone()),
             // Nobody who watches the job learns of a rehearsal.
             milestones: None,

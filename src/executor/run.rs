@@ -26,6 +26,7 @@ use super::watchdog::Watchdog;
 use crate::cassette::{Deck, Plays};
 use crate::clock::{Clock, to_millis};
 use crate::config::Config;
+use crate::hooks::Hooks;
 use crate::job::{Does, JobSpec};
 use crate::plan::RunEnd;
 use crate::process::{Household, SupervisorPath};
@@ -91,6 +92,8 @@ pub struct Executor {
     pub purse: Purse,
     /// The program that supervises processes.
     pub supervisor: SupervisorPath,
+    /// Who looks in and steps in.
+    pub hooks: Arc<Hooks>,
     /// What stands between the run and the world, if it is recorded or replayed.
     pub deck: Option<Deck>,
     /// Who is told of runs that have a switch to ring; without, nobody is.
@@ -350,6 +353,7 @@ impl Executor {
             supervisor: self.supervisor.clone(),
             deck: self.deck.clone(),
             milestones: self.milestones.clone(),
+            hooks: Arc::new(self.hooks.with_config(&config.hooks)),
             config,
         }
     }

@@ -59,6 +59,7 @@ pub use prompt::{AskedFor, Mention, PROMPT_VARIABLES};
 pub(crate) use read_agent::TOOLS;
 pub use read_alert::{AlertSpec, Cause};
 pub use read_checks::{ArtifactPattern, Check, CheckSpec, ReplySchema};
+pub(crate) use read_command::argv_of;
 pub use read_deliver::{
     BestEffort, DeliverSpec, DeliverWhen, OUTGOING_VARIABLES, SILENT_TOKEN, template_problem,
 };

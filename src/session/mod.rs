@@ -16,6 +16,7 @@ pub use liveness::{
     Work, classify, pass,
 };
 pub use lock::{LockError, LockOwner, OLD_AFTER, Released, SessionLock, Taken, sweep_locks};
+pub(crate) use transcript::masked;
 pub use transcript::{
     Clearings, Entry, Transcript, TranscriptError, read_entries, transcript_path,
 };

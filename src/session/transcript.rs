@@ -280,7 +280,7 @@ fn open(path: &Path) -> Result<Opened, TranscriptError> {
 
 /// `value` with the secrets in its texts replaced. Before it becomes JSON text, since escapes
 /// would hide a secret that has quotes or line ends in it.
-fn masked(value: &Value, masker: &Masker) -> Value {
+pub(crate) fn masked(value: &Value, masker: &Masker) -> Value {
     match value {
         Value::String(text) => masker.mask(text).into(),
         Value::Array(items) => items.iter().map(|item| masked(item, masker)).collect(),

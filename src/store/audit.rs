@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
 use super::error::StoreError;
-use super::{Store, instant};
+use super::{Store, hooks, instant};
 use crate::run::RunId;
 
 /// How long a row is kept.
@@ -78,9 +78,14 @@ impl Store {
             let batch = self.writer.transaction(move |db| prune(db, now)).await?;
             pruned += batch;
             if batch < usize::from(BATCH) {
-                return Ok(pruned);
+                break;
             }
         }
+        // What hooks did for no run is kept as long.
+        while self.writer.transaction(move |db| hooks::prune(db, now - KEPT, BATCH)).await?
+            == usize::from(BATCH)
+        {}
+        Ok(pruned)
     }
 }
 

@@ -10,6 +10,7 @@ mod costs;
 mod error;
 mod export;
 mod first;
+mod hooks;
 mod incidents;
 mod instant;
 mod jobs;

@@ -139,6 +139,25 @@ impl Writer {
         }
     }
 
+    /// Keeps `work` until the disk takes it, and never waits: where the queue is full, it waits by
+    /// itself for a place in it.
+    pub(super) fn keep<F>(&self, what: &'static str, work: F)
+    where
+        F: FnMut(&Connection) -> rusqlite::Result<()> + Send + 'static,
+    {
+        use mpsc::error::TrySendError;
+        match self.0.try_send(unanswered(what, work, Patience::UntilWritten)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(request)) => {
+                let writer = self.clone();
+                tokio::spawn(async move { drop(writer.send(request).await) });
+            }
+            Err(TrySendError::Closed(_)) => {
+                tracing::error!(what, "not stored: the ledger is closed")
+            }
+        }
+    }
+
     /// Runs `work` between transactions, for statements that refuse to be inside one.
     pub(super) async fn outside_transaction<T, F>(&self, work: F) -> Result<T, StoreError>
     where
