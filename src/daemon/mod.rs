@@ -5,6 +5,7 @@
 //! daemon with its schedule switched off.
 
 mod alerts;
+mod boundary;
 mod client;
 mod desk;
 mod dispatcher;

@@ -89,6 +89,7 @@ impl Daemon {
         let mut stop = Stop::NotAsked;
         let mut patrol = Deadline::NEVER;
         let mut beat = self.first_beat();
+        let told = self.tell_started();
 
         // What a dead process left comes first; then what was missed while nobody looked.
         let recovered = std::mem::take(&mut self.recovered);
@@ -102,15 +103,9 @@ impl Daemon {
                 match command {
                     Command::Exit => break 'serving Stopped::Done,
                     Command::UseConfig(config) => {
-                        if let Some(housekeeping) = &housekeeping {
-                            housekeeping.use_config(&config);
-                        }
-                        if let Some(outlet) = &outlet {
-                            outlet.use_config(Arc::clone(&config));
-                        }
-                        pings.use_config(Arc::clone(&config));
                         let before = self.beats_every();
                         self.executor = Arc::new(self.executor.under(config));
+                        self.tell_config(housekeeping.as_ref(), outlet.as_ref(), &pings);
                         if before != self.beats_every() {
                             beat = self.first_beat();
                         }
@@ -172,12 +167,30 @@ impl Daemon {
                 event = events.recv() => event,
             };
         };
-        self.tell_the_rest(stopped, alerts, outlet, pings, &mut signals).await;
+        let rest = self.tell_the_rest(stopped, alerts, outlet, pings, &mut signals);
+        tokio::join!(rest, self.tell_stopping(told, stopped));
         drop((ticker, housekeeping));
         desk.abort();
         socket::remove(&self.executor.config.state_dir);
         tracing::info!(how = ?stopped, "stopped");
         Ok(stopped)
+    }
+
+    /// Everything that goes on by itself goes on under the configuration that is now in force.
+    fn tell_config(
+        &self,
+        housekeeping: Option<&Housekeeping>,
+        outlet: Option<&Sender>,
+        pings: &Pings,
+    ) {
+        let Executor { config, hooks, .. } = &*self.executor;
+        if let Some(housekeeping) = housekeeping {
+            housekeeping.use_config(config);
+        }
+        if let Some(outlet) = outlet {
+            outlet.use_config(Arc::clone(config), Arc::clone(hooks));
+        }
+        pings.use_config(Arc::clone(config));
     }
 
     fn desk(&self, events: mpsc::Sender<Event>) -> Desk {
@@ -312,8 +325,9 @@ impl Daemon {
     }
 
     fn open_outlet(&self) -> Sender {
-        let Executor { store, clock, config, supervisor, .. } = &*self.executor;
+        let Executor { store, clock, config, supervisor, hooks, .. } = &*self.executor;
         Sender::start(Outlet {
+            hooks: Arc::clone(hooks),
             store: store.clone(),
             clock: Arc::clone(clock),
             config: Arc::clone(config),
@@ -346,7 +360,7 @@ impl Daemon {
         watch.renew(&self.executor.config, self.dispatcher.scheduling());
     }
 
-    fn in_from_now(&self, length: Duration) -> Deadline {
+    pub(super) fn in_from_now(&self, length: Duration) -> Deadline {
         let now: Instant = self.executor.clock.monotonic();
         Deadline::after(now, length)
     }

@@ -16,6 +16,7 @@
 mod command;
 mod email;
 mod file;
+mod hooked;
 mod http;
 mod letter;
 mod markdown;

@@ -126,7 +126,7 @@ pub(super) async fn rung(
                 }
                 None => why,
             },
-            Sent::Refused(why) | Sent::Lost(why) => why,
+            Sent::Refused(why) | Sent::Lost(why) | Sent::Cancelled(why) => why,
         };
         return Err(masker.mask(&why).into_owned());
     }

@@ -21,6 +21,7 @@ use super::sent::{AfterCrash, Sent};
 use super::{command, email, file, slack, webhook};
 use crate::clock::{Clock, Deadline, to_millis};
 use crate::config::{Config, Target, TargetKind};
+use crate::hooks::Hooks;
 use crate::job::Masker;
 use crate::process::SupervisorPath;
 use crate::store::{About, Claim, DeliveryEnd, Outgoing, RunRecord, Store, StoreError};
@@ -48,15 +49,20 @@ pub struct Outlet {
     pub config: Arc<Config>,
     /// The program that supervises processes.
     pub supervisor: SupervisorPath,
+    /// Who may keep something back.
+    pub hooks: Arc<Hooks>,
 }
 
 /// A hold on the loop, which ends with it.
 #[derive(Debug)]
 pub struct Sender {
     orders: mpsc::UnboundedSender<Order>,
-    config: watch::Sender<Arc<Config>>,
+    in_force: watch::Sender<InForce>,
     sending: JoinHandle<()>,
 }
+
+/// What may change under the loop.
+type InForce = (Arc<Config>, Arc<Hooks>);
 
 #[derive(Debug)]
 enum Order {
@@ -70,14 +76,15 @@ impl Sender {
     /// Begins to send.
     pub fn start(outlet: Outlet) -> Self {
         let (orders, received) = mpsc::unbounded_channel();
-        let (config, in_force) = watch::channel(Arc::clone(&outlet.config));
-        let sending = tokio::spawn(send_all(outlet, in_force, received));
-        Self { orders, config, sending }
+        let now = (Arc::clone(&outlet.config), Arc::clone(&outlet.hooks));
+        let (in_force, seen) = watch::channel(now);
+        let sending = tokio::spawn(send_all(outlet, seen, received));
+        Self { orders, in_force, sending }
     }
 
     /// Sends under this configuration from now on.
-    pub fn use_config(&self, config: Arc<Config>) {
-        self.config.send_replace(config);
+    pub fn use_config(&self, config: Arc<Config>, hooks: Arc<Hooks>) {
+        self.in_force.send_replace((config, hooks));
     }
 
     /// Returns when nothing is left to send `within` that time, from `now`. Whatever is being sent
@@ -121,14 +128,14 @@ fn say(heard: &mut Option<oneshot::Sender<()>>) {
 
 async fn send_all(
     outlet: Outlet,
-    config: watch::Receiver<Arc<Config>>,
+    seen: watch::Receiver<InForce>,
     mut orders: mpsc::UnboundedReceiver<Order>,
 ) {
     let http = Http::default();
     let bell = outlet.store.outbox_bell();
     let mut desk = Desk { outlet, http, busy: HashMap::new(), sends: JoinSet::new() };
-    let in_force = config.borrow().clone();
-    desk.after_a_crash(&in_force).await;
+    let (config, _) = seen.borrow().clone();
+    desk.after_a_crash(&config).await;
     let mut course = Course::Sending;
     loop {
         let look_again = match &mut course {
@@ -139,7 +146,7 @@ async fn send_all(
                 Deadline::NEVER
             }
             Course::Sending | Course::Draining(..) => {
-                let in_force = config.borrow().clone();
+                let in_force = seen.borrow().clone();
                 match desk.begin(in_force).await {
                     Ok(next) => {
                         if let Course::Draining(until, heard) = &mut course
@@ -210,7 +217,7 @@ impl Desk {
     }
 
     /// Begins to send what is due, as far as there are places, and says when more is due.
-    async fn begin(&mut self, config: Arc<Config>) -> Result<Option<Timestamp>, ()> {
+    async fn begin(&mut self, (config, hooks): InForce) -> Result<Option<Timestamp>, ()> {
         let busy = self.busy.clone();
         let of_target = move |target: &str| {
             OF_TARGET_MAX.saturating_sub(busy.get(target).copied().unwrap_or(0))
@@ -224,7 +231,8 @@ impl Desk {
         for outgoing in outgoing {
             *self.busy.entry(outgoing.target.clone()).or_default() += 1;
             let (outlet, http) = (self.outlet.clone(), self.http.clone());
-            let try_once = Try { outlet: Outlet { config: Arc::clone(&config), ..outlet }, http };
+            let (config, hooks) = (Arc::clone(&config), Arc::clone(&hooks));
+            let try_once = Try { outlet: Outlet { config, hooks, ..outlet }, http };
             self.sends.spawn(try_once.send(outgoing));
         }
         Ok(next_at)
@@ -252,8 +260,8 @@ impl Desk {
 }
 
 /// One try to send one thing.
-struct Try {
-    outlet: Outlet,
+pub(super) struct Try {
+    pub(super) outlet: Outlet,
     http: Http,
 }
 
@@ -267,9 +275,10 @@ impl Try {
         let end = sent.end(outgoing.attempt, outgoing.queued_at, now);
         let end = masked(end, &Masker::new(config.target_secrets()));
         log(&outgoing, &end);
-        if let Err(error) = store.end_delivery(&outgoing.delivery_id, end, now).await {
+        if let Err(error) = store.end_delivery(&outgoing.delivery_id, end.clone(), now).await {
             tracing::error!(%error, "could not record how a delivery went");
         }
+        self.tell_sent(&outgoing, &end).await;
         outgoing.target
     }
 
@@ -279,7 +288,10 @@ impl Try {
             return Sent::Refused(format!("there is no target `{}` any more", outgoing.target));
         };
         match self.letter(outgoing).await {
-            Ok(letter) => self.to_target(&letter, target).await,
+            Ok(letter) => match self.kept_back(outgoing, &letter).await {
+                Some(sent) => sent,
+                None => self.to_target(&letter, target).await,
+            },
             Err(sent) => sent,
         }
     }
@@ -369,6 +381,7 @@ fn masked(end: DeliveryEnd, masker: &Masker) -> DeliveryEnd {
         DeliveryEnd::Failed(why) => DeliveryEnd::Failed(mask(why)),
         DeliveryEnd::Unknown(why) => DeliveryEnd::Unknown(mask(why)),
         DeliveryEnd::Again(why, at) => DeliveryEnd::Again(mask(why), at),
+        DeliveryEnd::Suppressed(why) => DeliveryEnd::Suppressed(mask(why)),
     }
 }
 
@@ -381,6 +394,9 @@ fn log(outgoing: &Outgoing, end: &DeliveryEnd) {
         }
         DeliveryEnd::Failed(error) => {
             tracing::warn!(delivery_id, target, attempt, error, "delivery failed");
+        }
+        DeliveryEnd::Suppressed(why) => {
+            tracing::info!(delivery_id, target, attempt, why, "not let out");
         }
         DeliveryEnd::Unknown(error) => {
             tracing::warn!(

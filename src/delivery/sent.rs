@@ -23,6 +23,8 @@ pub enum Sent {
     Refused(String),
     /// It may have arrived.
     Lost(String),
+    /// A hook did not let it out.
+    Cancelled(String),
 }
 
 /// Waits before the second, third … try; the last one repeats. Short first, since most receivers
@@ -55,6 +57,7 @@ impl Sent {
             Self::Arrived => DeliveryEnd::Sent,
             Self::Refused(why) => DeliveryEnd::Failed(why),
             Self::Lost(why) => DeliveryEnd::Unknown(why),
+            Self::Cancelled(why) => DeliveryEnd::Suppressed(why),
             Self::NotYet { why, after } => {
                 let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
                 let usual = WAITS[index.min(WAITS.len() - 1)];

@@ -9,6 +9,7 @@ use super::cleanup::ModelStream;
 use super::gate;
 use super::lanes::Permits;
 use crate::config::Price;
+use crate::hooks::HookSite;
 use crate::job::Masker;
 use crate::process::{Child, Household};
 use crate::run::Findings;
@@ -43,6 +44,8 @@ pub(super) struct Holdings {
     /// How many attempts have begun.
     pub(super) attempts: u32,
     pub(super) stream: ModelStream,
+    /// The time there is for hooks before the execution, and what they have changed.
+    pub(super) hooks: HookSite,
 }
 
 /// The model attempt that goes on.
@@ -73,6 +76,7 @@ impl Holdings {
             attempt: None,
             attempts: 0,
             stream: ModelStream::Ended,
+            hooks: HookSite::without_hooks(),
         }
     }
 }

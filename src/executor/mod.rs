@@ -21,6 +21,7 @@ mod escalate;
 mod events;
 mod gate;
 mod holdings;
+mod hooked;
 mod idle_window;
 mod known;
 mod lanes;

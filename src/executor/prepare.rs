@@ -12,12 +12,13 @@ use super::run::{Executor, Ticket};
 use super::stop::{Stop, invalid};
 use super::told::base_of;
 use super::watchdog::Watchdog;
+use crate::clock::Deadline;
 use crate::job::{AgentSpec, AskedFor, FILE_BYTES_MAX, JobSpec, Prompt, read_text};
 use crate::process::Confinement;
 use crate::run::{ErrorKind, Failure, Phase};
 use crate::session::{Clearings, Transcript};
 use crate::tools::{ExecPolicy, ToolContext, ToolSet, Workspace};
-use crate::turn::{Bounds, Known, Opening, Overrides, Turn, Variables, assemble, render};
+use crate::turn::{Bounds, Known, Opening, Turn, Variables, assemble, render};
 
 impl Executor {
     /// Workspace, model, secrets and prompt, phase by phase.
@@ -33,7 +34,8 @@ impl Executor {
         let workspace = self.settle_in(ticket, holdings).await?;
 
         watchdog.entered(Phase::ModelResolution);
-        let resolved = self.models.resolve(&agent.model, 0, self.deck.as_ref())?;
+        let (model, older) = self.choose_model(ticket, agent, holdings).await?;
+        let resolved = self.models.resolve(&model, 0, self.deck.as_ref())?;
 
         watchdog.entered(Phase::Auth);
         let env = self.learn_secrets(spec, holdings)?;
@@ -62,7 +64,7 @@ impl Executor {
         let skills = self.look_at_skills(ticket, agent).await?;
         let context =
             self.tool_context(spec, agent, (&workspace, &skills.folders), env, holdings)?;
-        let material = self.material(agent, skills, &context, holdings).await?;
+        let material = self.material(ticket, agent, skills, &context, holdings).await?;
         self.lock_session(ticket, watchdog, holdings).await?;
         let (transcript, history) = Transcript::open(
             &self.config.state_dir,
@@ -80,7 +82,7 @@ impl Executor {
             max_usd: spec.limits.max_usd,
             purse: self.purse.open(&ticket.run_id, spec, &self.config, &self.clock),
         };
-        let overrides = Overrides::default();
+        let overrides = self.overrides(ticket, &prompt, &history, older, holdings).await;
         let assembled = assemble(base_of(spec, agent), &material, overrides, prompt);
         self.note_prompt(&ticket.run_id, &assembled, &tools.definitions()).await?;
         let turn = Turn::begin(Opening {
@@ -94,6 +96,7 @@ impl Executor {
             history,
             masker: Arc::clone(&holdings.masker),
             clock: Arc::clone(&self.clock),
+            hooks: self.hooks_of(ticket, holdings).until(Deadline::NEVER),
         });
         holdings.turn = Some(turn.await);
         Ok(resolved)

@@ -17,6 +17,7 @@ use super::course::Course;
 use super::escalate::{Reply, announcement};
 use super::events::{Bus, RunEvents};
 use super::holdings::Holdings;
+use super::hooked::end_limit;
 use super::lanes::{Lanes, Rank};
 use super::milestone::{Ended, Failing, Milestone, Watched};
 use super::models::Models;
@@ -140,7 +141,8 @@ impl Executor {
                 recorded.await;
             }
         };
-        let tidied = self.tidy(ticket, &outcome, holdings);
+        let for_hooks = end_limit(watchdog, &outcome, self.clock.monotonic());
+        let tidied = self.tidy(ticket, &outcome, holdings, for_hooks);
         let (tidied, ()) = tokio::join!(tidied, recorded);
         let outcome = judged(outcome, &tidied.findings.checks);
         let at = tidied.at;
@@ -174,6 +176,7 @@ impl Executor {
         watchdog.guard(self.store.start_run(&ticket.run_id, now)).await??;
         holdings.started = Some(now);
         watchdog.start(self.run_limits(ticket));
+        self.allow_hooks(ticket, holdings);
         watchdog.entered(Phase::RunnerEntered);
         tracing::info!(trigger = %ticket.trigger, "run started");
         self.tell(ticket, Milestone::Started);
@@ -183,6 +186,10 @@ impl Executor {
             Does::Agent(agent) => {
                 let prepared = self.prepare(ticket, agent, watchdog, holdings);
                 let resolved = watchdog.guard(prepared).await??;
+                let claimed = self.claimed(ticket, &resolved.name, watchdog, holdings);
+                if let Some(reply) = watchdog.guard(claimed).await? {
+                    return Ok(reply);
+                }
                 let mut course = Course::begin(resolved, &agent.fallbacks);
                 loop {
                     let reply =
@@ -248,7 +255,13 @@ impl Executor {
     }
 
     /// Also looks whether a success is one, at the moment for that.
-    async fn tidy(&self, ticket: &Ticket, outcome: &Outcome, mut holdings: Holdings) -> Tidied {
+    async fn tidy(
+        &self,
+        ticket: &Ticket,
+        outcome: &Outcome,
+        mut holdings: Holdings,
+        for_hooks: Duration,
+    ) -> Tidied {
         let exit_code = holdings.exit_code;
         let mut tidying =
             Tidying::begin(Arc::clone(&self.clock), self.config.scheduler.cleanup_timeout);
@@ -262,6 +275,7 @@ impl Executor {
             None => "not finished".to_owned(),
         };
         tidying.transcript(holdings.turn.as_mut(), &why).await;
+        tidying.meanwhile(self.tell_end(ticket, outcome, &holdings, for_hooks)).await;
         let denied_calls = holdings.turn.as_ref().map_or(0, |turn| turn.tally().denied_calls);
         // The tools hold the workspace open.
         drop(holdings.turn.take());

@@ -100,6 +100,9 @@ fn turn_failure(end: &TurnEnd) -> Failure {
         TurnEnd::TurnLimit(_) => {
             Failure::new(ErrorKind::TurnLimit, words).by_limit(Limit::Turns, None)
         }
+        TurnEnd::HookBlocked(_) => {
+            Failure::new(ErrorKind::HookBlocked, words).in_phase(Phase::Tool)
+        }
         TurnEnd::Budget(_) => Failure::new(ErrorKind::Budget, words).by_limit(Limit::Budget, None),
     }
 }

@@ -52,6 +52,7 @@ impl Executor {
     /// What was read for the prompt: the skills, and the files that are read now.
     pub(super) async fn material(
         &self,
+        ticket: &Ticket,
         agent: &AgentSpec,
         skills: Skills,
         context: &ToolContext,
@@ -64,6 +65,10 @@ impl Executor {
         let files = agent.context;
         let read = tokio::task::spawn_blocking(move || bootstrap(&workspace, files)).await;
         let bootstrap = read.map_err(|error| internal(&error.to_string()))?;
+        let bootstrap = match files {
+            ContextFiles::Told => self.bootstrap_of_hooks(ticket, bootstrap, holdings).await,
+            ContextFiles::LeftOut => bootstrap,
+        };
         let material = masked(Material { skills: skills.snapshot, bootstrap }, &holdings.masker);
         if let Some(deck) = &self.deck {
             deck.read(material.clone());

@@ -149,15 +149,14 @@ impl Watchdog {
     pub fn entered(&self, phase: Phase) {
         let entering = match phase {
             Phase::ModelCall => Some(Stage::Model { opened: false, progressed: false }),
-            Phase::Tool | Phase::Output => Some(Stage::Busy),
+            Phase::BeforeReplyHook | Phase::Tool | Phase::Output => Some(Stage::Busy),
             Phase::Probe
             | Phase::Gate
             | Phase::RunnerEntered
             | Phase::Workspace
             | Phase::ModelResolution
             | Phase::Auth
-            | Phase::Context
-            | Phase::BeforeReplyHook => None,
+            | Phase::Context => None,
         };
         let now = self.clock.monotonic();
         let mut state = self.state();

@@ -20,7 +20,7 @@ use super::registry::erased;
 use super::site::Place;
 use crate::clock::Deadline;
 use crate::config::{HookPoint, HookSpec};
-use crate::process::{Child, Errors, Exit, Spec, base_environment};
+use crate::process::{Child, Confinement, Errors, Exit, Spec, base_environment};
 use crate::run::RunId;
 
 /// From TERM to KILL, of what a hook has left or of one that took too long.
@@ -116,6 +116,8 @@ impl CommandHook {
             env,
             output_bytes_max: ANSWER_BYTES_MAX,
             errors: Errors::Apart,
+            // It is the operator's own, and may have to look beyond the workspace.
+            confinement: Confinement::Off,
         };
         let started = place.household.start_reading(spec, &input.0).await;
         started.map_err(|error| not_started(&error))

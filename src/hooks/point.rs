@@ -72,7 +72,7 @@ pub struct RunFacts {
     /// Its session.
     pub session_id: String,
     /// What made it start.
-    pub trigger: &'static str,
+    pub trigger: String,
     /// Its slot, RFC 3339.
     pub due_at: Option<String>,
 }

@@ -84,10 +84,10 @@ impl HookSite {
         Self { until, ..self }
     }
 
-    /// The same with the notes of another site.
+    /// The same with the time and the notes of another site.
     #[must_use]
-    pub fn noting_with(self, other: &Self) -> Self {
-        Self { notes: Arc::clone(&other.notes), ..self }
+    pub fn going_on_from(self, other: &Self) -> Self {
+        Self { until: other.until, notes: Arc::clone(&other.notes), ..self }
     }
 
     /// Whether anybody is asked there: nothing has to be put together for nobody.
@@ -103,12 +103,12 @@ impl HookSite {
             let taken = match asked.answer {
                 Ok(answer) => {
                     let taken = input.take(&mut verdict, answer, &entry.name);
-                    self.record::<P>(entry, &asked.when, &taken, None);
+                    self.record::<P>(entry, asked.when, &taken, None);
                     taken
                 }
                 Err(fault) => {
                     let taken = P::missed(&mut verdict, &entry.name, &fault);
-                    self.record::<P>(entry, &asked.when, &taken, Some(&fault));
+                    self.record::<P>(entry, asked.when, &taken, Some(&fault));
                     taken
                 }
             };
@@ -131,7 +131,7 @@ impl HookSite {
             async move {
                 let entry: &Entry = entry;
                 let asked = self.call(entry, &*hook, input).await;
-                self.record::<P>(entry, &asked.when, &Taken::Nothing, asked.answer.as_ref().err());
+                self.record::<P>(entry, asked.when, &Taken::Nothing, asked.answer.as_ref().err());
                 let said = P::note(asked.answer.ok()?)?;
                 let note = json!({ "hook": P::POINT, "by": entry.name, "note": said });
                 self.notes().push(note);
@@ -177,11 +177,11 @@ impl HookSite {
     fn record<P: Point>(
         &self,
         entry: &Entry,
-        when: &Option<(jiff::Timestamp, Duration)>,
+        when: Option<(jiff::Timestamp, Duration)>,
         taken: &Taken,
         fault: Option<&HookFault>,
     ) {
-        let Some((started_at, duration)) = *when else { return };
+        let Some((started_at, duration)) = when else { return };
         let (outcome, changed) = match (fault, taken) {
             (Some(HookFault::TimedOut(_) | HookFault::NoTime), _) => {
                 (HookOutcome::TimedOut, vec![])

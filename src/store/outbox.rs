@@ -60,6 +60,8 @@ pub enum DeliveryEnd {
     Unknown(String),
     /// It has not arrived, and is tried again then.
     Again(String, Timestamp),
+    /// Somebody did not let it out.
+    Suppressed(String),
 }
 
 /// What there is to do for a sender.
@@ -345,6 +347,7 @@ fn end_delivery(
         DeliveryEnd::Failed(why) => ("failed", Some(why), None),
         DeliveryEnd::Unknown(why) => ("unknown", Some(why), None),
         DeliveryEnd::Again(why, at) => ("queued", Some(why), Some(*at)),
+        DeliveryEnd::Suppressed(why) => ("suppressed", Some(why), None),
     };
     db.prepare_cached(
         "UPDATE deliveries SET state = ?2, sending_at = NULL, last_error = ?3,

@@ -153,7 +153,7 @@ impl Writer {
                 tokio::spawn(async move { drop(writer.send(request).await) });
             }
             Err(TrySendError::Closed(_)) => {
-                tracing::error!(what, "not stored: the ledger is closed")
+                tracing::error!(what, "not stored: the ledger is closed");
             }
         }
     }

@@ -111,17 +111,34 @@ impl ToolSet {
     /// Does what a model asked for. It always comes back: with what the tool gave, or with words
     /// that say what went wrong.
     pub async fn call(&self, call: &ToolCall, context: &ToolContext) -> ToolOutcome {
+        self.call_in_place_of(call, call, context).await
+    }
+
+    /// The same where somebody has changed what a model asked for. A tape takes down what it was.
+    pub async fn call_in_place_of(
+        &self,
+        asked: &ToolCall,
+        call: &ToolCall,
+        context: &ToolContext,
+    ) -> ToolOutcome {
         let Some(tape) = &self.tape else { return self.do_it(call, context).await };
         let may = match self.get(&call.name) {
             Some(entry) => entry.tool.permission(&call.arguments, context),
             None => Permission::Refused(self.refusal(&call.name)),
         };
-        let outcome = match tape.answer(call, may) {
+        let outcome = match tape.answer(asked, may) {
             Some(outcome) => outcome,
             None => self.do_it(call, context).await,
         };
-        tape.note(call, &outcome);
+        tape.note(asked, &outcome);
         outcome
+    }
+
+    /// Takes down a call that was not let through.
+    pub fn note_refused(&self, asked: &ToolCall, outcome: &ToolOutcome) {
+        if let Some(tape) = &self.tape {
+            tape.note(asked, outcome);
+        }
     }
 
     async fn do_it(&self, call: &ToolCall, context: &ToolContext) -> ToolOutcome {

@@ -9,6 +9,7 @@ use super::observe::{Observer, TurnEvent};
 use super::window::Window;
 use crate::clock::Clock;
 use crate::config::Price;
+use crate::hooks::{Blocked, Ends, HookSite};
 use crate::job::{Masker, Thinking, Usd};
 use crate::process::Household;
 use crate::provider::{
@@ -81,6 +82,9 @@ pub enum TurnEnd {
     /// Too many requests without an answer.
     #[error("no answer after {0} model requests (limits.max_turns)")]
     TurnLimit(u32),
+    /// A hook has ended the run.
+    #[error("{0}")]
+    HookBlocked(Blocked),
     /// Too many tokens, or too much money.
     #[error(transparent)]
     Budget(#[from] OverLimit),
@@ -108,19 +112,22 @@ pub struct Opening {
     pub masker: Arc<Masker>,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
+    /// Where hooks are asked.
+    pub hooks: HookSite,
 }
 
 /// A conversation with tools, kept outside the future that drives it.
 pub struct Turn {
     system: String,
-    messages: Vec<Remembered>,
+    pub(super) messages: Vec<Remembered>,
     thinking: Thinking,
-    tools: ToolSet,
-    context: ToolContext,
+    pub(super) tools: ToolSet,
+    pub(super) context: ToolContext,
     bounds: Bounds,
-    transcript: Transcript,
+    pub(super) transcript: Transcript,
     masker: Arc<Masker>,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) hooks: HookSite,
     tally: Tally,
     bill: Bill,
     /// Answer text of the response that is streaming now.
@@ -133,7 +140,7 @@ impl Turn {
     /// Begins, with the prompt in its transcript.
     pub async fn begin(opening: Opening) -> Self {
         let Opening { system, prompt, thinking, tools, context, bounds, transcript, .. } = opening;
-        let Opening { history, masker, clock, .. } = opening;
+        let Opening { history, masker, clock, hooks, .. } = opening;
         let mut turn = Self {
             system,
             messages: history,
@@ -144,12 +151,14 @@ impl Turn {
             transcript,
             masker,
             clock,
+            hooks,
             tally: Tally::default(),
             bill: Bill::default(),
             streaming: String::new(),
             last_call: None,
             repeats: 0,
         };
+        turn.note_hooks().await;
         turn.add(Message::User { text: prompt }, None).await;
         turn
     }
@@ -186,6 +195,7 @@ impl Turn {
     /// Goes on after a reply with more to say to the model, and with tools whose processes belong to
     /// `household`.
     pub async fn is_told(&mut self, text: String, household: Household) {
+        self.hooks = self.hooks.clone().in_household(household.clone());
         self.add(Message::User { text }, None).await;
         self.context.household = household;
     }
@@ -217,7 +227,7 @@ impl Turn {
     }
 
     /// Adds to the conversation what was said, in the transcript first.
-    async fn add(&mut self, message: Message, by: Option<&str>) {
+    pub(super) async fn add(&mut self, message: Message, by: Option<&str>) {
         let id = self.transcript.append_by(&message, by).await;
         self.messages.push(Remembered { id, message, by: by.map(str::to_owned) });
     }
@@ -296,8 +306,12 @@ impl Turn {
     ) -> Result<(), TurnEnd> {
         observer.entered(Phase::Tool);
         for call in said.tool_calls {
-            let outcome = self.call_one(&call, observer).await;
+            let (outcome, blocked) = self.call_one(&call, observer).await;
             let content = cut(&self.masker.mask(&outcome.content), chars_max);
+            let content = match self.persisted(&call, &content, outcome.verdict).await {
+                Some(changed) => cut(&self.masker.mask(&changed), chars_max),
+                None => content,
+            };
             let result = Message::ToolResult {
                 call_id: call.id.clone(),
                 name: call.name.clone(),
@@ -305,18 +319,26 @@ impl Turn {
                 is_error: outcome.verdict != Verdict::Ok,
             };
             self.add(result, None).await;
+            self.note_hooks().await;
+            if let Some(blocked) = blocked.filter(|it| it.ends == Ends::Run) {
+                return Err(TurnEnd::HookBlocked(blocked));
+            }
             self.refuse_loops(call, content)?;
         }
         Ok(())
     }
 
-    async fn call_one(&mut self, call: &ToolCall, observer: &dyn Observer) -> ToolOutcome {
+    async fn call_one(
+        &mut self,
+        call: &ToolCall,
+        observer: &dyn Observer,
+    ) -> (ToolOutcome, Option<Blocked>) {
         self.tally.tool_calls += 1;
         // A model may call anything anything: what is stored and shown of it is masked.
         let (n, tool) = (self.tally.tool_calls, &*self.masker.mask(&call.name));
         observer.tell(TurnEvent::ToolStart { n, tool, arguments: &call.arguments });
         let (started_at, start) = (self.clock.wall(), self.clock.monotonic());
-        let outcome = self.tools.call(call, &self.context).await;
+        let (outcome, blocked) = self.call_if_allowed(call).await;
         match outcome.verdict {
             Verdict::Ok => {}
             Verdict::Denied => self.tally.denied_calls += 1,
@@ -324,7 +346,7 @@ impl Turn {
         }
         let duration = self.clock.monotonic() - start;
         observer.tell(TurnEvent::ToolEnd { n, tool, outcome: &outcome, started_at, duration });
-        outcome
+        (outcome, blocked)
     }
 
     fn refuse_loops(&mut self, call: ToolCall, result: String) -> Result<(), TurnEnd> {

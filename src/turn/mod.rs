@@ -7,6 +7,7 @@ mod announce;
 mod budget;
 mod compaction;
 mod drive;
+mod hooked;
 mod observe;
 mod prompt;
 mod tokens;

@@ -30,15 +30,19 @@ use crate::provider::Message;
 const MESSAGES_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The newest messages, as many as a hook is given, and how many older ones are left out.
-pub fn newest(messages: &[Message]) -> (Vec<Message>, usize) {
-    let mut bytes = 0;
-    let fits = |message: &&Message| {
+pub fn newest<'a>(messages: impl DoubleEndedIterator<Item = &'a Message>) -> (Vec<Message>, usize) {
+    let (mut bytes, mut omitted) = (0, 0);
+    let mut newest = Vec::new();
+    for message in messages.rev() {
         bytes += serde_json::to_string(message).map_or(0, |text| text.len());
-        bytes <= MESSAGES_BYTES_MAX
-    };
-    let count = messages.iter().rev().take_while(fits).count();
-    let omitted = messages.len() - count;
-    (messages[omitted..].to_vec(), omitted)
+        if bytes <= MESSAGES_BYTES_MAX {
+            newest.push(message.clone());
+        } else {
+            omitted += 1;
+        }
+    }
+    newest.reverse();
+    (newest, omitted)
 }
 
 #[cfg(test)]
@@ -49,8 +53,8 @@ mod tests {
     fn a_hook_is_given_the_newest_messages_and_the_number_of_the_others() {
         let message = |text: String| Message::User { text };
         let long: Vec<_> = (0..5).map(|n| message(format!("{n}{}", "x".repeat(1 << 20)))).collect();
-        assert_eq!(newest(&long), (long[2..].to_vec(), 2));
+        assert_eq!(newest(long.iter()), (long[2..].to_vec(), 2));
         let short = vec![message("a".into()), message("b".into())];
-        assert_eq!(newest(&short), (short.clone(), 0));
+        assert_eq!(newest(short.iter()), (short.clone(), 0));
     }
 }

@@ -25,7 +25,7 @@ pub struct PromptParts {
     /// Before what the turn is asked: text of this turn alone. All of them, in the order of the
     /// hooks.
     pub prepend_context: Option<String>,
-    /// In place of the base of the system prompt. The first one wins.
+    /// In place of the system prompt's base, skills and files. The first one wins.
     pub system_prompt: Option<String>,
     /// Before the system prompt: guidance that stays the same. All of them.
     pub prepend_system_context: Option<String>,
@@ -146,18 +146,6 @@ impl PromptParts {
         self.add(other);
         self
     }
-
-    /// The system prompt with what is added to it.
-    pub fn system(&self, base: String) -> String {
-        let base = self.system_prompt.clone().unwrap_or(base);
-        let (before, after) = (&self.prepend_system_context, &self.append_system_context);
-        joined([before.clone(), Some(base), after.clone()])
-    }
-
-    /// What the turn is asked, with what goes before it.
-    pub fn prompt(&self, prompt: String) -> String {
-        joined([self.prepend_context.clone(), Some(prompt)])
-    }
 }
 
 fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
@@ -208,20 +196,6 @@ mod tests {
         assert_eq!(taken, Taken::Changed(vec!["system_prompt", "prepend_context"]));
         let taken = asked().take(&mut verdict, parts("", "t", "", ""), "hook");
         assert_eq!(taken, Taken::Nothing);
-    }
-
-    #[test]
-    fn per_turn_text_goes_to_the_turn_and_guidance_to_the_system_prompt() {
-        // semantics §8, row before_prompt_build: what stays the same stays in front
-        let all = parts("today", "system", "before", "after");
-        assert_eq!(all.system("base".into()), "before\n\nsystem\n\nafter");
-        assert_eq!(all.prompt("ask".into()), "today\n\nask");
-        let none = PromptParts::default();
-        assert_eq!(
-            (none.system("base".into()), none.prompt("ask".into())),
-            ("base".into(), "ask".into())
-        );
-        assert_eq!(parts("", "", "", "z").system("base".into()), "base\n\nz");
     }
 
     #[test]
