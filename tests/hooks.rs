@@ -505,3 +505,27 @@ fn a_hook_sees_little_of_the_environment_and_nothing_of_a_secret() {
     assert!(log.trim_end().lines().last().unwrap().contains("/workspaces/"), "{log}");
     assert_eq!(std::fs::read_dir(house.path("state/hooks")).unwrap().count(), 0);
 }
+
+#[test]
+fn agent_bootstrap_adds_drops_and_replaces_the_files_of_a_prompt() {
+    // semantics §8: agent:bootstrap
+    let change = r#"printf "%s\n" "$IN" >> $LOG
+echo '{"drop": ["USER.md"], "files": [{"name": "AGENTS.md", "content": "be brief"}, {"name": "TODAY.md", "content": "it rains"}]}'"#;
+    let house = hooked(FINE, &[("agent:bootstrap", change, "")], "");
+    std::fs::create_dir(house.path("work")).unwrap();
+    house.write("work/AGENTS.md", "be long");
+    house.write("work/SOUL.md", "be kind");
+    house.write("work/USER.md", "somebody");
+    house.job("j", &format!("{PLAIN}workdir = \"../work\"\n"));
+    assert_eq!(house.run("j").0, Some(0));
+    let names = |files: &Value| -> Vec<String> {
+        files.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().into()).collect()
+    };
+    assert_eq!(names(&told(&house)[0]["files"]), ["AGENTS.md", "SOUL.md", "USER.md"]);
+    let parts = house
+        .rows("SELECT name, characters FROM v1_prompt_parts WHERE name LIKE '%.md' ORDER BY n");
+    let parts: Vec<_> = parts.iter().map(|it| it[0].clone()).collect();
+    assert_eq!(parts, ["AGENTS.md", "SOUL.md", "TODAY.md"]);
+    let changed = "[\"dropped\",\"replaced\",\"added\"]";
+    assert_eq!(kept(&house), [json!(["agent:bootstrap", "h1", "changed", changed])]);
+}
