@@ -24,6 +24,7 @@ mod holdings;
 mod idle_window;
 mod known;
 mod lanes;
+mod mcp;
 mod milestone;
 mod models;
 mod next_attempt;

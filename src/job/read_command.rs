@@ -88,7 +88,7 @@ fn argv(reader: &mut Reader<'_>, path: &str) -> Option<Vec<String>> {
 
 /// A command as a list of words; `None` if what is wrong with it has been reported. A program with
 /// a slash in it is relative to the file that names it.
-pub(super) fn argv_of(node: &Node) -> Option<Result<Vec<String>, String>> {
+pub(crate) fn argv_of(node: &Node) -> Option<Result<Vec<String>, String>> {
     let Item::List(list) = &node.item else { return None };
     let mut argv: Vec<String> = list.iter().filter_map(Node::as_text).map(str::to_owned).collect();
     if argv.len() < list.len() {
