@@ -206,7 +206,9 @@ fn sample(key: &SchemaKey) -> String {
         "models.providers.name.api" => "ollama",
         "models.providers.name.base_url" => "https://models.example/v1",
         "models.providers.name.script" => "answers.toml",
-        "targets.name.url" | "ping.url" | "heartbeat.url" => "https://hooks.example",
+        "targets.name.url" | "ping.url" | "heartbeat.url" | "mcp.servers.name.url" => {
+            "https://hooks.example"
+        }
         "ping.url_env" | "heartbeat.url_env" => "HC_DAILY",
         "ping.url_file" => "../hook.url",
         "heartbeat.url_file" => "hook.url",
@@ -216,7 +218,11 @@ fn sample(key: &SchemaKey) -> String {
     };
     let schema = &key.schema;
     match key.path.as_str() {
-        "gate.command" | "command.argv" | "after.jobs" | "targets.name.argv" => {
+        "gate.command"
+        | "command.argv"
+        | "after.jobs"
+        | "targets.name.argv"
+        | "mcp.servers.name.command" => {
             return "[\"true\"]".to_owned();
         }
         "targets.name.to" => return "[\"ops@example.com\"]".to_owned(),
@@ -291,6 +297,14 @@ fn config_problems(path: &str, name: &str, value: &str) -> Vec<Problem> {
         text += &target_around(key);
     } else if !about_api {
         text += "models.providers.name.api = \"openai\"\n";
+    }
+    if let Some(key) = path.strip_prefix("mcp.servers.name.") {
+        let of_url = ["token", "token_env", "token_file", "headers", "headers_env", "headers_file"];
+        if of_url.contains(&key) {
+            text += "mcp.servers.name.url = \"https://mcp.example\"\n";
+        } else if !["command", "url", "url_env", "url_file"].contains(&key) {
+            text += "mcp.servers.name.command = [\"true\"]\n";
+        }
     }
     if path == "heartbeat.every" {
         text += "heartbeat.url_env = \"HC_DAILY\"\n";
@@ -419,7 +433,7 @@ fn a_misspelt_key_is_told_the_right_one_at_every_level() {
 fn defaults(schema: &Value) -> Vec<(String, Value)> {
     let all = keys(schema, "").into_iter().filter(|key| !key.later);
     // Tables that mean something else when they are there at all.
-    let absent = ["gate.", "command.", "after.", "alert.", "ping.", "heartbeat."];
+    let absent = ["gate.", "command.", "after.", "alert.", "ping.", "heartbeat.", "mcp."];
     let all = all.filter(|key| !absent.iter().any(|table| key.path.starts_with(table)));
     let with_value = all.filter_map(|key| Some((key.path, key.schema.get("default")?.clone())));
     with_value.filter(|(_, value)| *value != json!({})).collect()

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::file::Cassette;
 use super::seen::{SeenCommand, SeenFile};
+use super::wording::TakenRequest;
 use crate::job::Masker;
-use crate::provider::{Provider, Recording, Replaying, Tape, Traffic};
+use crate::provider::{Provider, Recording, Replaying, Tape, ToolDefinition, Traffic};
 use crate::tools::{CallTape, TakenCall, Verdict};
 use crate::turn::{Known, Material};
 
@@ -35,12 +36,13 @@ struct Inner {
 #[derive(Debug)]
 enum Source {
     World { history: PathBuf },
-    Cassette(Recorded),
+    Cassette(Box<Recorded>),
 }
 
 #[derive(Debug)]
 struct Recorded {
     answers: Arc<[Traffic]>,
+    offered: Vec<ToolDefinition>,
     known: Known,
     material: Material,
     files: Vec<SeenFile>,
@@ -66,14 +68,16 @@ impl Deck {
     /// Plays `cassette` to a run.
     pub fn replaying(cassette: &Cassette) -> Self {
         let answers = cassette.requests.iter().filter_map(|it| it.answer.clone()).collect();
+        let offered = cassette.requests.first().map(TakenRequest::offered).unwrap_or_default();
         let recorded = Recorded {
             answers,
+            offered,
             known: cassette.known.clone(),
             material: cassette.material.clone(),
             files: cassette.files.clone(),
             commands: cassette.commands.clone(),
         };
-        Self::new(Source::Cassette(recorded), CallTape::replaying(cassette.calls.clone()))
+        Self::new(Source::Cassette(Box::new(recorded)), CallTape::replaying(cassette.calls.clone()))
     }
 
     fn new(source: Source, calls: Arc<CallTape>) -> Self {
@@ -133,6 +137,11 @@ impl Deck {
     /// Takes down what was read for the prompt.
     pub fn read(&self, material: Material) {
         self.seen().material = material;
+    }
+
+    /// The tools that the model was offered first, if the cassette has to tell that.
+    pub fn offered(&self) -> Option<&[ToolDefinition]> {
+        self.recorded().map(|recorded| &*recorded.offered)
     }
 
     /// The database that a run in the world may look back on.

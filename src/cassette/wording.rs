@@ -70,6 +70,21 @@ impl TakenRequest {
         }
     }
 
+    /// The tools on offer, where they are told.
+    pub(super) fn offered(&self) -> Vec<ToolDefinition> {
+        let all = self.tools.as_deref().map(serde_json::from_str::<Vec<Value>>);
+        let one = |it: Value| {
+            let text = |key| Some(it.get(key)?.as_str()?.to_owned());
+            let parameters = it.get("parameters")?.clone();
+            Some(ToolDefinition {
+                name: text("name")?,
+                description: text("description")?,
+                parameters,
+            })
+        };
+        all.and_then(Result::ok).into_iter().flatten().filter_map(one).collect()
+    }
+
     /// The request as text, without what answered it.
     pub(super) fn text(&self) -> String {
         use std::fmt::Write as _;

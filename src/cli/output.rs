@@ -221,7 +221,9 @@ impl Voice {
 /// Log lines go to `voice`; `PUNCTUAL_LOG` says which (as `RUST_LOG` does elsewhere).
 pub(super) fn start_logging(voice: &Voice, format: LogFormat, level: &str) {
     let filter = EnvFilter::try_from_env("PUNCTUAL_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("{level},tokio_cron_scheduler=warn")));
+        .unwrap_or_else(|_| EnvFilter::new(format!("{level},tokio_cron_scheduler=warn")))
+        // It logs what MCP servers say, and that is not masked.
+        .add_directive("rmcp=off".parse().expect("a constant directive"));
     // A line that cannot be written is no reason to write another one about it, or to panic.
     let base = tracing_subscriber::fmt()
         .with_env_filter(filter)

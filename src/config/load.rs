@@ -10,6 +10,7 @@ use super::calendars::{calendar_files, calendars};
 use super::diagnostics::{diagnostics, session_lock_timeout, warn_of_long_windows};
 use super::heartbeat::heartbeat;
 use super::hooks::hooks;
+use super::mcp::{McpServer, mcp_servers};
 use super::providers::{Directory, directory};
 use super::skills::{skills, skills_env};
 use super::sources::Sources;
@@ -19,8 +20,8 @@ use super::{AgentDefaults, AgentTimeout, Config, Retention, Scheduler};
 use crate::job::source::Source;
 use crate::job::tree::{self, Node};
 use crate::job::{
-    Ceilings, Defaults, FILE_BYTES_MAX, Manner, ModelRef, Problem, TOOLS, Usd, keys, read_bytes,
-    sort_problems, with_sources,
+    Ceilings, Defaults, FILE_BYTES_MAX, MCP_MARK, Manner, ModelRef, Problem, TOOLS, Usd, keys,
+    read_bytes, sort_problems, with_sources,
 };
 use crate::schedule::{Zone, ZoneChoice, Zones};
 
@@ -113,7 +114,8 @@ fn read(
     let diagnostics = diagnostics(root, problems);
     warn_of_long_windows(root, directory.providers.keys(), diagnostics, problems);
     let defaults = root.get("defaults").cloned().map(Defaults::new).unwrap_or_default();
-    let ceilings = ceilings(root, problems);
+    let mcp = mcp_servers(root, problems);
+    let ceilings = ceilings(root, &mcp, problems);
     let jobs_dir = root.path("jobs_dir").unwrap_or_else(|| root.source.folder().join("jobs"));
     let state_dir = sources.state_dir(root.path("state_dir"));
     let mut config = Config {
@@ -137,6 +139,7 @@ fn read(
             days: root.integer("retention.days"),
         },
         targets,
+        mcp,
         heartbeat,
         hooks,
         allow_hosts: allow_hosts(root),
@@ -151,10 +154,16 @@ fn read(
     Some(config)
 }
 
-fn ceilings(root: &Node, problems: &mut Vec<Problem>) -> Ceilings {
+fn ceilings(
+    root: &Node,
+    mcp: &BTreeMap<String, McpServer>,
+    problems: &mut Vec<Problem>,
+) -> Ceilings {
     let key = "ceilings.tools";
     for (tool, place) in root.texts(key).unwrap_or_default() {
-        if !TOOLS.contains(&tool) {
+        let is_of_a_server =
+            tool.split_once(MCP_MARK).is_some_and(|(server, _)| mcp.contains_key(server));
+        if !TOOLS.contains(&tool) && !is_of_a_server {
             let help = keys::did_you_mean(tool, TOOLS.iter().copied())
                 .unwrap_or_else(|| format!("there are {}", TOOLS.join(", ")));
             let problem = place.error(key, format!("there is no tool `{tool}`"));

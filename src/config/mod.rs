@@ -11,6 +11,7 @@ mod heartbeat;
 mod hooks;
 mod jobs;
 mod load;
+mod mcp;
 mod others;
 mod providers;
 mod skills;
@@ -30,6 +31,7 @@ use crate::job::{
     Surroundings, Unresolved, Usd,
 };
 use crate::schedule::{DateRange, Schedule, Zone, Zones};
+use mcp::JobServers;
 use providers::{Directory, JobModels};
 use skills::JobSkills;
 use targets::JobTargets;
@@ -40,6 +42,7 @@ pub use heartbeat::Heartbeat;
 pub use hooks::{HookKind, HookOn, HookPoint, HookSpec, UnknownHook};
 pub use jobs::{JobSet, load_jobs};
 pub use load::{load, state_dir};
+pub use mcp::{McpServer, McpWay};
 pub use providers::{Api, ModelConfig, Price, ProviderConfig};
 pub use skills::{InstallPolicy, Skills};
 pub use sources::Sources;
@@ -78,6 +81,8 @@ pub struct Config {
     pub retention: Retention,
     /// Where replies and alerts can be sent, by name.
     pub targets: BTreeMap<String, Target>,
+    /// The MCP servers, by name.
+    pub mcp: BTreeMap<String, McpServer>,
     /// Whom `serve` tells that it lives.
     pub heartbeat: Option<Heartbeat>,
     /// Commands that look in or step in, in the order of the file.
@@ -252,6 +257,7 @@ impl Config {
         let models = JobModels::new(&self.directory, &self.agent, &self.environment);
         let targets = JobTargets::new(&self.targets, &self.environment);
         let skills = JobSkills::new(&self.skills, &self.environment);
+        let servers = JobServers::new(&self.mcp, &self.environment);
         then(&Surroundings {
             zones: &self.zones,
             timezone: &self.timezone,
@@ -259,6 +265,7 @@ impl Config {
             models: &models,
             targets: &targets,
             skills: &skills,
+            mcp: &servers,
             environment: &self.environment,
             calendars: &self.calendars,
             defaults: &self.defaults,

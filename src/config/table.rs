@@ -27,7 +27,7 @@ pub(crate) static CONFIG: &[Key] = &[
     key("targets", Map(&Table(TARGET)), "{}", Now, "Where replies and alerts can be sent."),
     key("security", Table(SECURITY), "{}", Now, "What is trusted."),
     key("calendars", TextMap, "{}", Now, "Files of dates or ranges, one a line, for `exclude`."),
-    key("mcp", Table(MCP), "", Later, "MCP servers."),
+    key("mcp", Table(MCP), "{}", Now, "MCP servers: tools of other programs."),
     key("skills", Table(SKILLS), "{}", Now, "Where skills are."),
     key("harnesses", Map(&Any), "", Later, "Other programs that drive a turn."),
     key("hooks", Tables(HOOKS), "", Now, "Commands that look in or step in."),
@@ -219,7 +219,25 @@ static SECURITY: &[Key] = &[
     ),
 ];
 
-static MCP: &[Key] = &[key("servers", Map(&Any), "", Later, "The servers by name.")];
+static MCP: &[Key] = &[key("servers", Map(&Table(MCP_SERVER)), "{}", Now, "The servers by name.")];
+
+static MCP_SERVER: &[Key] = &[
+    key("command", Texts, "", Now, "Program and arguments of one that is started for each run."),
+    key("env", Table(ENV), "{}", Now, "What it sees beside what the job's commands see."),
+    key("url", Text, "", Now, "The address of one that runs already (streamable HTTP)."),
+    key("url_env", Text, "", Now, "The environment variable that holds it."),
+    key("url_file", Text, "", Now, "The file that holds it."),
+    key("token", Text, "", Now, "Of a `url`: the bearer token; better by one of the next two."),
+    key("token_env", Text, "", Now, "The environment variable that holds it."),
+    key("token_file", Text, "", Now, "The file that holds it."),
+    key("headers", TextMap, "{}", Now, "Of a `url`: more headers."),
+    key("headers_env", TextMap, "{}", Now, "Headers, and the variables that hold their values."),
+    key("headers_file", TextMap, "{}", Now, "Headers, and the files that hold their values."),
+    key("tools", Texts, "", Now, "Patterns of the tools that are offered; absent: all."),
+    key("timeout", TIME, "", Now, "One call, never above the job's `tool_timeout`."),
+    key("idle_timeout", TIME, "", Now, "One call's wait for an answer or a sign of progress."),
+    key("start_timeout", TIME, r#""30s""#, Now, "From its start to the list of its tools."),
+];
 
 static SKILLS: &[Key] = &[
     key("dirs", Texts, "[]", Now, "Folders of skills; the first that has one is meant."),

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, Deadline, to_millis};
 use crate::process::{Household, Leftover};
-use crate::run::{Cleanup, CleanupStep, StepOutcome};
+use crate::run::{Cleanup, CleanupStep, Outcome, StepOutcome};
 use crate::session::{Released, SessionLock};
+use crate::tools::McpServers;
 use crate::turn::Turn;
 
 /// What is kept back of the budget for the steps after the processes, so that a tree that does
@@ -26,6 +27,10 @@ const KILLING: Duration = Duration::from_secs(2);
 
 /// When the budget has cut the end of the processes, they are killed within this.
 const KILL_WITHIN: Duration = Duration::from_millis(500);
+
+/// A server that is told that it is not needed any more leaves within this, or is asked to like any
+/// other process.
+const MCP_ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The session's lock has this long to be given back, also when the budget is used up: the next run
 /// of the session waits for it.
@@ -87,6 +92,23 @@ impl Tidying {
             ModelStream::Cut => Done::with(StepOutcome::Forced, "closed before its end"),
         };
         self.step("model_stream", Duration::ZERO, async { done }).await;
+    }
+
+    /// Lets MCP servers end by themselves after work that did so too; those of a run that was cut
+    /// are ended with everything else, and nobody waits for them.
+    pub(super) async fn mcp(&mut self, servers: &McpServers, outcome: &Outcome, grace: Duration) {
+        if servers.is_empty() {
+            return;
+        }
+        let wait = match outcome.failure() {
+            None => grace.min(MCP_ENDS_WITHIN),
+            Some(_) => Duration::ZERO,
+        };
+        self.step("mcp", self.reserved, async {
+            let told = servers.close(wait).await;
+            Done { outcome: StepOutcome::Clean, detail: told }
+        })
+        .await;
     }
 
     /// Ends every process of the run.

@@ -40,7 +40,9 @@ impl Executor {
         let Some(site) = holdings.site(ticket).filter(|_| may_go_on) else {
             return Ok(Reply::Stands);
         };
-        watchdog.guard(holdings.household.end_all(ticket.spec.limits.stop_grace)).await?;
+        let grace = ticket.spec.limits.stop_grace;
+        watchdog.guard(holdings.mcp.close(grace)).await?;
+        watchdog.guard(holdings.household.end_all(grace)).await?;
         let denied_calls = holdings.turn.as_ref().map_or(0, |turn| turn.tally().denied_calls);
         let look = self.check(ticket, reply, denied_calls, &site, &holdings.masker);
         let findings = watchdog.guard(look).await?;
@@ -68,7 +70,7 @@ impl Executor {
 
 /// A model that has tools and only says what it will do has not done it.
 pub(super) fn announcement(agent: &AgentSpec, reply: &str) -> Option<Failure> {
-    let is_one = !agent.tools.is_empty() && only_announces(reply);
+    let is_one = agent.has_tools() && only_announces(reply);
     let words = "the reply only announces work";
     is_one.then(|| Failure::new(ErrorKind::CheckFailed, words))
 }

@@ -14,6 +14,7 @@ use crate::job::Masker;
 use crate::process::{Child, Household};
 use crate::run::Findings;
 use crate::session::SessionLock;
+use crate::tools::McpServers;
 use crate::turn::Turn;
 
 /// What a run has taken hold of, and must give back however it ends.
@@ -39,6 +40,8 @@ pub(super) struct Holdings {
     /// How that ended.
     pub(super) exit_code: Option<i32>,
     pub(super) session_lock: Option<SessionLock>,
+    /// The MCP servers of its turn.
+    pub(super) mcp: McpServers,
     pub(super) turn: Option<Turn>,
     pub(super) attempt: Option<Attempt>,
     /// How many attempts have begun.
@@ -72,6 +75,7 @@ impl Holdings {
             command: None,
             exit_code: None,
             session_lock: None,
+            mcp: McpServers::default(),
             turn: None,
             attempt: None,
             attempts: 0,

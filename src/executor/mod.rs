@@ -25,6 +25,7 @@ mod hooked;
 mod idle_window;
 mod known;
 mod lanes;
+mod mcp;
 mod milestone;
 mod models;
 mod next_attempt;

@@ -57,13 +57,14 @@ impl Executor {
         let beyond = self.beyond();
         let tools = ToolSet::native_with(&agent.tools, &beyond)
             .map_err(|error| invalid(error.to_string()))?;
+        let skills = self.look_at_skills(ticket, agent).await?;
+        let context =
+            self.tool_context(spec, agent, (&workspace, &skills.folders), env, holdings)?;
+        let tools = self.with_mcp(ticket, agent, tools, &context, holdings).await?;
         let tools = match &self.deck {
             Some(deck) => tools.taped(deck.calls()),
             None => tools,
         };
-        let skills = self.look_at_skills(ticket, agent).await?;
-        let context =
-            self.tool_context(spec, agent, (&workspace, &skills.folders), env, holdings)?;
         let material = self.material(ticket, agent, skills, &context, holdings).await?;
         self.lock_session(ticket, watchdog, holdings).await?;
         let (transcript, history) = Transcript::open(

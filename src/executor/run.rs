@@ -267,6 +267,7 @@ impl Executor {
             Tidying::begin(Arc::clone(&self.clock), self.config.scheduler.cleanup_timeout);
         tidying.model_stream(holdings.stream).await;
         let grace = stop_grace(&ticket.spec, outcome);
+        tidying.mcp(&holdings.mcp, outcome, grace).await;
         for household in holdings.households_before.iter().chain([&holdings.household]) {
             tidying.processes(household, grace).await;
         }

@@ -80,7 +80,8 @@ impl Executor {
             // Nothing runs that could use one.
             Plays::Cassette => Vec::new(),
         };
-        let known = self.models.secrets().chain(secrets.iter().cloned());
+        let of_servers = self.mcp_secrets(spec)?;
+        let known = self.models.secrets().chain(secrets.iter().cloned()).chain(of_servers);
         holdings.masker = std::sync::Arc::new(Masker::new(known));
         if let Some(deck) = &self.deck {
             deck.hide(std::sync::Arc::clone(&holdings.masker));

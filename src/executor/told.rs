@@ -133,7 +133,7 @@ fn report(assembled: &Assembled, tools: &[ToolDefinition]) -> Vec<PartReport> {
 
 /// The base of a job's prompt.
 pub(super) fn base_of(spec: &JobSpec, agent: &AgentSpec) -> String {
-    base(spec.id.as_str(), if agent.tools.is_empty() { Tools::None } else { Tools::Some })
+    base(spec.id.as_str(), if agent.has_tools() { Tools::Some } else { Tools::None })
 }
 
 /// What the model of a job would be told.

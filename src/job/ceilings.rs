@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::money::Usd;
 use super::parse::Reader;
+use super::read_mcp::MCP_MARK;
 use super::spec::{Limits, RunTimeout};
 use super::tree::Node;
 
@@ -90,6 +91,17 @@ pub(super) fn refusal_of_tool(reader: &Reader<'_>, tool: &str) -> Option<(String
     let is_above = !allowed.iter().any(|it| it == tool);
     let message = format!("the tool `{tool}` is above what [ceilings] allows");
     is_above.then(|| (message, format!("[ceilings] tools = {}", shown(allowed))))
+}
+
+/// Why an MCP server that a job names may offer nothing, and what may. A ceiling names tools of a
+/// server as they are offered: `warehouse__query`, `warehouse__*`.
+pub(super) fn refusal_of_server(reader: &Reader<'_>, server: &str) -> Option<(String, String)> {
+    let allowed = reader.around.ceilings.tools.as_ref()?;
+    let mine = format!("{server}{MCP_MARK}");
+    let is_above = !allowed.iter().any(|it| it.starts_with(&mine));
+    let message = format!("tools of the MCP server `{server}` are above what [ceilings] allows");
+    let help = format!("[ceilings] tools = {}; `{mine}*` are all of it", shown(allowed));
+    is_above.then_some((message, help))
 }
 
 /// Why a pattern of a job may allow nothing, and what may.

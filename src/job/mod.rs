@@ -26,7 +26,9 @@ mod read_alert;
 mod read_checks;
 mod read_command;
 mod read_deliver;
+mod read_env;
 mod read_matrix;
+mod read_mcp;
 mod read_ping;
 mod read_retry;
 mod read_schedule;
@@ -52,7 +54,8 @@ pub use mask::{Masker, SECRET_CHARS_MIN, StreamMasker};
 pub use money::Usd;
 pub(crate) use parse::with_sources;
 pub use parse::{
-    Defaults, ModelNeeds, Models, Parsed, Surroundings, Targets, Unresolved, parse, stored_schedule,
+    Defaults, McpServers, ModelNeeds, Models, Parsed, Surroundings, Targets, Unresolved, parse,
+    stored_schedule,
 };
 pub use problem::{Problem, Severity, sort_problems};
 pub use prompt::{AskedFor, Mention, PROMPT_VARIABLES};
@@ -63,6 +66,8 @@ pub(crate) use read_command::argv_of;
 pub use read_deliver::{
     BestEffort, DeliverSpec, DeliverWhen, OUTGOING_VARIABLES, SILENT_TOKEN, template_problem,
 };
+pub(crate) use read_env::env;
+pub(crate) use read_mcp::MCP_MARK;
 #[cfg(test)]
 pub(crate) use read_retry::PERMANENT as PERMANENT_KINDS;
 pub use read_secret::SecretText;

@@ -19,6 +19,7 @@ use super::read_alert;
 use super::read_checks;
 use super::read_command;
 use super::read_deliver;
+use super::read_env;
 use super::read_matrix;
 use super::read_ping;
 use super::read_retry;
@@ -50,6 +51,8 @@ pub struct Surroundings<'a> {
     pub targets: &'a dyn Targets,
     /// The skills.
     pub skills: &'a dyn Skills,
+    /// The MCP servers.
+    pub mcp: &'a dyn McpServers,
     /// Where secrets are looked up.
     pub environment: &'a Environment,
     /// The named calendars and their dates.
@@ -89,6 +92,12 @@ pub trait Models: Sync {
 /// The places that a job can send to.
 pub trait Targets: Sync {
     /// Whether there is a target of this name that can be used.
+    fn resolve(&self, name: &str) -> Result<(), Unresolved>;
+}
+
+/// The MCP servers that a job can name.
+pub trait McpServers: Sync {
+    /// Whether there is a server of this name that can be used.
     fn resolve(&self, name: &str) -> Result<(), Unresolved>;
 }
 
@@ -415,58 +424,14 @@ impl Reader<'_> {
     }
 
     pub(super) fn env(&mut self) -> EnvSpec {
-        let set = self.node.text_map("env.set");
-        let pass = self.node.texts("env.pass").unwrap_or_default();
-        let pass: Vec<_> = pass.into_iter().map(|(name, _)| name.to_owned()).collect();
-        let secret = self.secrets();
-        for (name, path) in set
-            .keys()
-            .map(|name| (name, "env.set"))
-            .chain(pass.iter().map(|name| (name, "env.pass")))
-            .chain(secret.keys().map(|name| (name, "env.secret")))
-        {
-            if name.is_empty() || name.contains(['=', '\0']) {
-                self.refuse(path, format!("`{name}` cannot name an environment variable"), None);
+        let env = read_env::env(self.node, "", &mut self.problems);
+        // What is missing is each job's own affair, not the configuration's.
+        if self.part == Part::Job {
+            for (name, source) in &env.secret {
+                self.secret_value(&format!("env.secret.{name}"), source);
             }
         }
-        for name in set.iter().filter(|(_, value)| value.contains('\0')).map(|(name, _)| name) {
-            let path = format!("env.set.{name}");
-            self.refuse(&path, "an environment variable cannot hold a NUL byte", None);
-        }
-        for name in secret.keys().filter(|name| set.contains_key(*name) || pass.contains(name)) {
-            let path = format!("env.secret.{name}");
-            self.refuse(&path, format!("`{name}` is a secret and also in `set` or `pass`"), None);
-        }
-        EnvSpec { set, pass, secret }
-    }
-
-    fn secrets(&mut self) -> BTreeMap<String, SecretSource> {
-        let mut secrets = BTreeMap::new();
-        let Some(table) = self.node.get("env.secret").and_then(Node::table) else { return secrets };
-        for (name, entry) in table {
-            let path = format!("env.secret.{name}");
-            let node = &entry.node;
-            if matches!(node.item, Item::Refused) {
-                continue;
-            }
-            let source = match (node.text("env"), node.path("file")) {
-                (Some(variable), None) => SecretSource::Env(variable.to_owned()),
-                (None, Some(file)) => SecretSource::File(file),
-                // A refused value inside has been reported.
-                _ if node.table().is_some_and(has_refused) => continue,
-                _ => {
-                    let help = "write { env = \"NAME\" } or { file = \"…\" }".to_owned();
-                    self.refuse(&path, "a secret has either `env` or `file`", help);
-                    continue;
-                }
-            };
-            // What is missing is each job's own affair, not the configuration's.
-            if self.part == Part::Job {
-                self.secret_value(&path, &source);
-            }
-            secrets.insert(name.clone(), source);
-        }
-        secrets
+        env
     }
 
     fn secret_value(&mut self, path: &str, source: &SecretSource) {

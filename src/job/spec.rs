@@ -258,6 +258,8 @@ pub struct AgentSpec {
     pub tools: Vec<String>,
     /// Patterns of commands that `exec` may run; empty: `exec` is denied.
     pub exec_allow: Vec<String>,
+    /// Names of the MCP servers whose tools are on offer too.
+    pub mcp: Vec<String>,
     /// Whether the next model goes on where the host finds a success to be none.
     pub escalate: Escalate,
     /// Names of the skills on offer.
@@ -273,6 +275,13 @@ pub enum ContextFiles {
     Told,
     /// They are left out (`light_context`).
     LeftOut,
+}
+
+impl AgentSpec {
+    /// Whether it may call anything.
+    pub fn has_tools(&self) -> bool {
+        !self.tools.is_empty() || !self.mcp.is_empty()
+    }
 }
 
 /// What becomes of a reply that does not pass the host's checks.

@@ -124,7 +124,7 @@ static AGENT: &[Key] = &[
     key("thinking", Words(THINKING), "", Now, "How much it thinks; default: `agents.defaults`."),
     key("tools", Texts, r#"["read", "list", "grep"]"#, Now, "The tools on offer; [] = none."),
     key("exec_allow", Texts, "[]", Now, "Patterns of commands that `exec` may run."),
-    key("mcp", Texts, "[]", Only("[[]]"), "MCP servers of the configuration."),
+    key("mcp", Texts, "[]", Now, "MCP servers of the configuration."),
     key("skills", Texts, "[]", Now, "Names of the skills on offer."),
     key(
         "session",

@@ -13,13 +13,13 @@ use tokio::time::timeout;
 
 use super::adopted;
 use super::confine::Confinement;
+use super::ends::Ends;
 use super::environment::RUN_MARKER;
 use super::identity::ProcessId;
-use super::output::{Collected, Pipes};
-use super::protocol::{Failure, Order};
+use super::protocol::{Failure, Input, Order};
 use super::stray::{self, Mark};
 use super::supervisor::SUPERVISE;
-use super::tree::{Child, SupervisorEnd, Tree, TreeEnd};
+use super::tree::{Child, SupervisorEnd, Talk, Tree, TreeEnd};
 use crate::clock::{Clock as _, SystemClock};
 
 /// How long a supervisor may take to start a command. It takes a few milliseconds; a machine that
@@ -145,28 +145,50 @@ impl Household {
 
     /// Starts a command under a supervisor of its own.
     pub async fn start(&self, spec: Spec) -> Result<Child, StartError> {
-        self.start_with(spec, None).await
+        Ok(self.start_with(spec, Input::Nothing).await?.0)
     }
 
     /// The same for a command that reads the file `stdin`.
     pub async fn start_reading(&self, spec: Spec, stdin: &Path) -> Result<Child, StartError> {
-        self.start_with(spec, Some(stdin.to_owned())).await
+        Ok(self.start_with(spec, Input::File(stdin.to_owned())).await?.0)
     }
 
-    async fn start_with(&self, spec: Spec, stdin: Option<PathBuf>) -> Result<Child, StartError> {
+    /// The same for a command that is talked with. Its standard input and output are one socket,
+    /// as where node starts a command; [`Spec::output_bytes_max`] is for its standard error alone.
+    pub async fn start_talking(&self, spec: Spec) -> Result<Talk, StartError> {
+        let program = spec.argv.first().cloned().unwrap_or_default();
+        let spec = Spec { errors: Errors::Apart, ..spec };
+        let (child, line) = self.start_with(spec, Input::Talk).await?;
+        let line = line.ok_or_else(|| io::Error::other("there is no line to it"));
+        let line = line.map_err(|source| StartError::Supervisor { program, source })?;
+        let (from, to) = line.into_split();
+        Ok(Talk { child, from, to })
+    }
+
+    /// Also returns the line to a command that is talked with.
+    async fn start_with(
+        &self,
+        spec: Spec,
+        input: Input,
+    ) -> Result<(Child, Option<tokio::net::UnixStream>), StartError> {
         let program = spec.argv.first().cloned().unwrap_or_default();
         let failed = |source| StartError::Supervisor { program: program.clone(), source };
-        let (tree, pipes) = self.start_supervisor(&program, spec.output_bytes_max, spec.errors)?;
+        let Ends { pipes, line, stdout, stderr } = match input {
+            Input::Nothing | Input::File(_) => Ends::of_pipes(spec.output_bytes_max, spec.errors),
+            Input::Talk => Ends::of_talk(spec.output_bytes_max),
+        }
+        .map_err(failed)?;
+        let tree = self.start_supervisor(&program, stdout, stderr)?;
         let mut env = spec.env;
         env.push((RUN_MARKER.to_owned(), self.0.run_id.clone()));
         let Spec { argv, cwd, confinement, .. } = spec;
-        let order = Order { argv, cwd, env, stdin, confinement };
+        let order = Order { argv, cwd, env, input, confinement };
         let answer = async {
             tree.send(&order).await?;
             Ok(tree.until(|story| story.started.clone()).await)
         };
         match timeout(START_LIMIT, answer).await {
-            Ok(Ok(Some(Ok(main)))) => Ok(Child::new(tree, pipes, main)),
+            Ok(Ok(Some(Ok(main)))) => Ok((Child::new(tree, pipes, main), line)),
             Ok(Ok(Some(Err((what, message))))) => {
                 Err(start_error(what, program, order.cwd, message))
             }
@@ -228,24 +250,13 @@ impl Household {
     fn start_supervisor(
         &self,
         program: &str,
-        output_bytes_max: usize,
-        errors: Errors,
-    ) -> Result<(Arc<Tree>, Pipes), StartError> {
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+    ) -> Result<Arc<Tree>, StartError> {
         let failed = |source| StartError::Supervisor { program: program.to_owned(), source };
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         let ours = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
-        let pipe = || -> io::Result<_> {
-            let (reader, writer) = io::pipe()?;
-            Ok((Collected::from(OwnedFd::from(reader), output_bytes_max)?, writer))
-        };
-        let (output, writer) = pipe().map_err(failed)?;
-        let (errors, errors_writer) = match errors {
-            Errors::WithOutput => (None, writer.try_clone().map_err(failed)?),
-            Errors::Apart => {
-                pipe().map(|(errors, writer)| (Some(errors), writer)).map_err(failed)?
-            }
-        };
         // Nothing may run between the check and the entry in the list.
         let mut state = self.lock();
         if state.is_ended {
@@ -258,8 +269,8 @@ impl Household {
             .env_clear()
             .current_dir("/")
             .stdin(OwnedFd::from(theirs))
-            .stdout(writer)
-            .stderr(errors_writer);
+            .stdout(stdout)
+            .stderr(stderr);
         let (process, id) = adopted::start(|| {
             let process = command.spawn()?;
             let pid = process.id().and_then(|pid| i32::try_from(pid).ok());
@@ -270,7 +281,7 @@ impl Household {
         let tree = Arc::new(Tree::new(id, process, ours));
         state.trees.retain(|tree| !tree.is_forgettable());
         state.trees.push(Arc::clone(&tree));
-        Ok((tree, Pipes { output, errors }))
+        Ok(tree)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

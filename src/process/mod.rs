@@ -18,6 +18,7 @@
 
 mod adopted;
 mod confine;
+mod ends;
 mod environment;
 mod household;
 mod identity;
@@ -38,4 +39,4 @@ pub use identity::{ProcessId, boot_id};
 pub use output::Output;
 pub use stray::{end_orphans, living_runs};
 pub use supervisor::become_supervisor_if_asked;
-pub use tree::{Child, Ended, Exit, Leftover, TreeEnd};
+pub use tree::{Child, Ended, Exit, Leftover, Talk, TreeEnd};

@@ -143,7 +143,8 @@ pub(super) struct Collected {
 /// What a command prints.
 #[derive(Debug)]
 pub(super) struct Pipes {
-    pub(super) output: Collected,
+    /// Nothing of a command that somebody talks with.
+    pub(super) output: Option<Collected>,
     /// Where its standard error comes apart.
     pub(super) errors: Option<Collected>,
 }

@@ -14,11 +14,22 @@ pub(super) struct Order {
     pub argv: Vec<String>,
     pub cwd: PathBuf,
     pub env: Vec<(String, String)>,
-    /// What it reads; nothing, if that is not said.
-    #[serde(default)]
-    pub stdin: Option<PathBuf>,
+    /// What it reads.
+    pub input: Input,
     #[serde(default)]
     pub confinement: Confinement,
+}
+
+/// What a command reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Input {
+    /// Nothing.
+    Nothing,
+    /// This file.
+    File(PathBuf),
+    /// The socket that it also writes to.
+    Talk,
 }
 
 /// A later line to the supervisor. The end of the stream means `End` with the orphans' grace.

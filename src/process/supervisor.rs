@@ -16,7 +16,7 @@ use nix::unistd;
 
 use super::identity::ProcessId;
 use super::lines::Lines;
-use super::protocol::{Fact, Failure, Order};
+use super::protocol::{Fact, Failure, Input, Order};
 use super::watch::Watch;
 
 /// The first argument that makes this binary a supervisor.
@@ -93,10 +93,12 @@ fn start(order: &Order) -> Result<ProcessId, (Failure, io::Error)> {
     }
     let nowhere = File::options().read(true).write(true).open("/dev/null");
     let nowhere = nowhere.map_err(|error| (Failure::Supervisor, error))?;
-    let stdin = match &order.stdin {
-        Some(path) => File::open(path).map_err(|error| (Failure::Supervisor, error))?.into(),
-        None => Stdio::null(),
+    let stdin = match &order.input {
+        Input::File(path) => File::open(path).map(Stdio::from),
+        Input::Nothing => Ok(Stdio::null()),
+        Input::Talk => io::stdout().as_fd().try_clone_to_owned().map(Stdio::from),
     };
+    let stdin = stdin.map_err(|error| (Failure::Supervisor, error))?;
     let child = Command::new(program)
         .args(arguments)
         .current_dir(&order.cwd)

@@ -121,24 +121,40 @@ impl Child {
         let exit = timeout(limit, self.tree.exit()).await.unwrap_or(Exit::TimedOut);
         let Pipes { output, errors } = &self.pipes;
         if exit != Exit::TimedOut {
-            output.settle().await;
-            if let Some(errors) = errors {
-                errors.settle().await;
+            for pipe in output.iter().chain(errors) {
+                pipe.settle().await;
             }
         }
-        let errors = errors.as_ref().map(Collected::output).unwrap_or_default();
-        Ended { exit, output: output.output(), errors }
+        let text = |pipe: &Option<Collected>| pipe.as_ref().map(Collected::output);
+        let (output, errors) = (text(output), text(errors));
+        Ended { exit, output: output.unwrap_or_default(), errors: errors.unwrap_or_default() }
     }
 
     /// What it has printed so far.
     pub fn output_so_far(&self) -> Output {
-        self.pipes.output.output()
+        self.pipes.output.as_ref().map(Collected::output).unwrap_or_default()
+    }
+
+    /// The same on standard error, where that is kept apart.
+    pub fn errors_so_far(&self) -> Output {
+        self.pipes.errors.as_ref().map(Collected::output).unwrap_or_default()
     }
 
     /// Ends this command's tree: asks all of it, waits `grace`, then kills until none is left.
     pub async fn end(&self, grace: Duration) -> TreeEnd {
         self.tree.end(grace).await
     }
+}
+
+/// A command that somebody talks with.
+#[derive(Debug)]
+pub struct Talk {
+    /// The command.
+    pub child: Child,
+    /// What it writes to its standard output.
+    pub from: OwnedReadHalf,
+    /// What it reads on its standard input. Dropping it is the end of that.
+    pub to: OwnedWriteHalf,
 }
 
 /// What the supervisor has told so far.

@@ -93,6 +93,8 @@ words!(
         Replaced = "replaced",
         /// The demanded sandbox cannot be enforced here.
         SandboxUnavailable = "sandbox_unavailable",
+        /// An MCP server of the job could not be started, or not be reached.
+        McpUnavailable = "mcp_unavailable",
         /// No model could be reached.
         ModelUnreachable = "model_unreachable",
         /// The definition cannot be run as it is.

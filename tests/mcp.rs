@@ -1,0 +1,617 @@
+//! MCP servers that behave, and those that die, flood, hang, lie and will not go: what a model is
+//! told, what a run says of it, and that nothing is left. With the real binary, from outside.
+
+#[expect(dead_code, reason = "the other tests of the whole program use the rest")]
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::{Value, json};
+use support::stub::{Act, Stub, call, finish, head, text};
+use support::{House, asking, until};
+
+const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/mcp_server.py");
+
+/// A model that calls these in a row, one a turn, and then says `fine`.
+fn calls(calls: &[(&str, Value)]) -> Stub {
+    let answers: Vec<_> = calls
+        .iter()
+        .map(|(tool, arguments)| {
+            head() + &call(tool, &arguments.to_string()) + &finish("tool_calls")
+        })
+        .collect();
+    Stub::answering(move |request| {
+        let said = |message: &&Value| message["role"] == "assistant";
+        let turn = request["messages"].as_array().unwrap().iter().filter(said).count();
+        let end = || head() + &text("fine") + &finish("stop");
+        vec![Act::Say(answers.get(turn).cloned().unwrap_or_else(end))]
+    })
+}
+
+/// A server `w` that is started with `arguments`; `keys` are more of its own.
+fn server(arguments: &[&str], keys: &str) -> String {
+    let words: Vec<_> = ["python3", SERVER].iter().chain(arguments).collect();
+    format!("[mcp.servers.w]\ncommand = {}\n{keys}\n", json!(words))
+}
+
+/// A house with that server and a job `j` that has no other tools; `limits` are the job's.
+fn house(model: &Stub, server: &str, limits: &str) -> House {
+    let house = asking(model, "", server);
+    house.job("j", &format!("{JOB}[limits]\n{limits}\n"));
+    house
+}
+
+const JOB: &str = "[agent]\nprompt = \"go\"\ntools = []\nmcp = [\"w\"]\n";
+
+/// What the model was told of its calls.
+fn told(model: &Stub) -> Vec<String> {
+    let last = model.requests().pop().unwrap();
+    let messages = last["messages"].as_array().unwrap().clone();
+    let results = messages.iter().filter(|message| message["role"] == "tool");
+    results.map(|message| unframed(message["content"].as_str().unwrap())).collect()
+}
+
+/// What stands in the frame of a server's own words.
+fn unframed(text: &str) -> String {
+    let inside = || {
+        let (_, after) = text.split_once("[begin ")?;
+        let (mark, rest) = after.split_once("]\n")?;
+        rest.strip_suffix(&format!("\n[end {mark}]"))
+    };
+    inside().unwrap_or(text).to_owned()
+}
+
+/// Under which names tools were offered first.
+fn offered(model: &Stub) -> Vec<String> {
+    let first = model.requests().first().unwrap().clone();
+    let tools = first["tools"].as_array().cloned().unwrap_or_default();
+    tools.iter().map(|it| it["function"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn verdicts(house: &House) -> Vec<Value> {
+    house.rows("SELECT tool, outcome FROM v1_tool_calls ORDER BY run_id, n")
+}
+
+fn step(run: &Value, name: &str) -> Value {
+    let steps = run["cleanup"]["steps"].as_array().unwrap().clone();
+    steps.into_iter().find(|step| step["step"] == name).unwrap_or_default()
+}
+
+#[test]
+fn tools_of_a_server_are_called_in_the_workspace_with_the_runs_environment() {
+    let model = calls(&[
+        ("w__echo", json!({"text": "grüße"})),
+        ("w__variable", json!({"name": "OF_SERVER"})),
+        ("w__variable", json!({"name": "OF_JOB"})),
+        ("w__variable", json!({"name": "PASSED"})),
+        ("w__variable", json!({"name": "OPENAI_API_KEY"})),
+        ("w__folder", json!({})),
+        ("w__fail", json!({})),
+        ("w__picture", json!({})),
+        ("w__structured", json!({})),
+        ("w__none", json!({})),
+    ]);
+    let keys = "[mcp.servers.w.env]\nset = { OF_SERVER = \"mine\", OF_JOB = \"server\" }\n\
+                pass = [\"PASSED\"]";
+    let house = house(&model, &server(&["plain"], keys), "")
+        .with_env("PASSED", "on")
+        .with_env("OPENAI_API_KEY", "not for it");
+    house.job("j", &format!("{JOB}[env]\nset = {{ OF_JOB = \"job\" }}\n"));
+    let (code, run) = house.run("j");
+    assert_eq!((code, &run["state"]), (Some(0), &json!("succeeded")), "{run:#}");
+    let told = told(&model);
+    // semantics §10: fetched content is marked as untrusted.
+    let asked = model.requests().pop().unwrap().to_string();
+    assert!(asked.contains("result of `echo` of the MCP server `w`\\nWhat stands between"));
+    assert_eq!(told[..5], ["grüße", "mine", "server", "on", "unset"]);
+    let workspace = format!("/state/workspaces/{}", run["run_id"].as_str().unwrap());
+    assert!(told[5].ends_with(&workspace), "{}", told[5]);
+    let rest = ["it cannot be done", "[image, image/png, 3000 bytes, left out]", "{\"rows\":2}"];
+    assert_eq!(told[6..9], rest);
+    assert!(told[9].starts_with("`w__none` is not offered here"), "{}", told[9]);
+    let errors: Vec<_> = verdicts(&house).iter().map(|row| row[1].clone()).collect();
+    let want = ["ok", "ok", "ok", "ok", "ok", "ok", "error", "ok", "ok", "denied"];
+    assert_eq!(errors, want);
+    assert_eq!(run["tools"], json!({"calls": 10, "errors": 1, "denied": 1}));
+    // A server that ends with its input was not forced to.
+    assert_eq!(run["cleanup"]["outcome"], "clean", "{run:#}");
+    assert_eq!(step(&run, "mcp")["outcome"], "clean");
+    house.assert_nothing_is_left();
+}
+
+#[test]
+fn offers_have_names_that_every_api_takes_in_an_order_that_stays() {
+    let model = calls(&[("w__read", json!({}))]);
+    let house = house(&model, &server(&["clash"], ""), "");
+    house.job("j", &JOB.replace("tools = []", "tools = [\"read\"]"));
+    assert_eq!(house.run("j").0, Some(0));
+    let names = offered(&model);
+    assert_eq!(names[0], "read");
+    // In the order of what the server calls them: "a b", "a.b", "a_b", "read".
+    let hashed = ["w__a_b", "w__a_b_2e7336dc", "w__a_b_648fa9b3", "w__read"];
+    assert_eq!(names[1..5], hashed);
+    assert_eq!(names.len(), 7);
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 7, "{names:?}");
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    assert!(names.iter().all(|it| it.len() <= 64 && it.chars().all(is_plain)), "{names:?}");
+}
+
+// "The same job gives byte-identical requests on two runs."
+#[test]
+fn a_server_that_lists_its_tools_in_another_order_each_time_changes_no_request() {
+    let model = calls(&[("w__change", json!({})), ("w__echo", json!({"text": "still there"}))]);
+    let house = house(&model, &server(&["shuffled"], ""), "");
+    for _ in 0..3 {
+        let (_, run) = house.run("j");
+        let detail = "w: its tools changed, the offer did not";
+        assert_eq!(step(&run, "mcp")["detail"], detail);
+    }
+    let offers: BTreeSet<_> =
+        model.requests().iter().map(|request| request["tools"].to_string()).collect();
+    assert_eq!((offers.len(), model.requests().len()), (1, 9));
+    assert_eq!(told(&model)[1], "still there");
+}
+
+#[test]
+fn only_what_is_allowed_is_offered() {
+    let model = calls(&[("w__die", json!({}))]);
+    let ceiling = "[ceilings]\ntools = [\"read\", \"w__e*\", \"w__f*\"]\n";
+    let own = server(&["plain"], "tools = [\"echo\", \"d*\", \"fail\"]");
+    let house = house(&model, &format!("{own}{ceiling}"), "");
+    assert_eq!(house.run("j").0, Some(0));
+    assert_eq!(offered(&model), ["w__echo", "w__fail"]);
+    assert_eq!(verdicts(&house), [json!(["w__die", "denied"])]);
+}
+
+#[test]
+fn schemas_and_descriptions_are_made_to_fit() {
+    let model = calls(&[]);
+    let house = house(&model, &server(&["hostile"], ""), "");
+    assert_eq!(house.run("j").0, Some(0));
+    let tools = model.requests()[0]["tools"].clone();
+    let long = tools[0]["function"]["description"].as_str().unwrap();
+    assert!(long.len() < 2100 && long.ends_with("[… cut …]"), "{long}");
+    let want = json!({"properties": {"next": {}}, "type": "object"});
+    assert_eq!(tools[1]["function"]["parameters"], want);
+}
+
+/// The run that fails because its server does not start: what it says.
+fn refusal(arguments: &[&str], keys: &str) -> String {
+    let model = calls(&[]);
+    let house = house(&model, &server(arguments, keys), "");
+    let (code, run) = house.run("j");
+    assert_eq!(code, Some(1), "{run:#}");
+    assert_eq!(run["error"]["kind"], "mcp_unavailable", "{run:#}");
+    assert_eq!(run["error"]["phase"], "context");
+    assert_eq!(run["error"]["retryable"], true);
+    assert_eq!(model.requests().len(), 0, "a model is asked nothing without its tools");
+    house.assert_nothing_is_left();
+    run["error"]["message"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_server_that_does_not_start_fails_the_run_and_is_named() {
+    let keys = "env.set = { DATABASE = \"db-1\" }";
+    assert_eq!(
+        refusal(&["exit"], keys),
+        "the MCP server `w` has ended before it told its tools (exit code 3); it said: no \
+         database at db-1"
+    );
+    assert_eq!(
+        refusal(&["hang"], "start_timeout = \"700ms\""),
+        "the MCP server `w` did not start and list its tools within 700ms"
+    );
+    assert_eq!(
+        refusal(&["endless"], "start_timeout = \"20s\""),
+        "the MCP server `w` cannot be used: its list of tools has no end"
+    );
+    assert_eq!(
+        refusal(&["many", "10000"], ""),
+        "the MCP server `w` cannot be used: 10000 tools are more than the 128 that a model can be \
+         offered: name those that are needed in `tools`"
+    );
+    assert_eq!(refusal(&["none"], ""), "the MCP server `w` cannot be used: it has no tools");
+    assert_eq!(
+        refusal(&["clash"], "tools = [\"b*\"]").split(';').next().unwrap(),
+        "the MCP server `w` cannot be used: none of its tools may be offered (`tools`, [ceilings] \
+         tools)"
+    );
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named_and_so_is_each_server_that_fails() {
+    let model = calls(&[]);
+    let more = "[mcp.servers.x]\ncommand = [\"no-such-program\"]\n";
+    let house = house(&model, &format!("{}{more}", server(&["exit"], "")), "");
+    house.job("j", &JOB.replace("[\"w\"]", "[\"x\", \"w\"]"));
+    let (_, run) = house.run("j");
+    assert_eq!(
+        run["error"]["message"],
+        "the MCP server `x` could not be started: start `no-such-program`: no such command; the \
+         MCP server `w` has ended before it told its tools (exit code 3); it said: no database at \
+         nowhere"
+    );
+}
+
+#[test]
+fn few_of_many_tools_can_be_chosen() {
+    let model = calls(&[]);
+    let house = house(&model, &server(&["many", "10000"], "tools = [\"t0777?\"]"), "");
+    assert_eq!(house.run("j").0, Some(0));
+    assert_eq!(offered(&model).len(), 10);
+}
+
+#[test]
+fn what_is_no_message_is_passed_over() {
+    let model = calls(&[("w__echo", json!({"text": "through"}))]);
+    let house = house(&model, &server(&["garbage"], ""), "");
+    assert_eq!(house.run("j").0, Some(0));
+    assert_eq!(told(&model), ["through"]);
+}
+
+// semantics §2: one tool call has a limit of its own; it is ended, and the model is told.
+#[test]
+fn a_server_that_never_answers_is_cancelled_and_one_that_hears_nothing_is_ended() {
+    let model = calls(&[
+        ("w__busy", json!({})),
+        ("w__echo", json!({"text": "the same server"})),
+        ("w__stuck", json!({})),
+        ("w__echo", json!({"text": "a fresh one"})),
+    ]);
+    let house =
+        house(&model, &server(&["plain"], "timeout = \"800ms\""), "").with_env("MCP_LOG_TO", "log");
+    let log = house.path("log");
+    house.write(
+        "config.toml",
+        &format!(
+            "{}\nenv.set = {{ MCP_LOG = {} }}\n",
+            fs::read_to_string(house.path("config.toml")).unwrap().trim_end(),
+            json!(log)
+        ),
+    );
+    let (code, run) = house.run("j");
+    assert_eq!(code, Some(0), "{run:#}");
+    let want = [
+        "no answer from the MCP server `w` within 800ms; the call was cancelled",
+        "the same server",
+        "no answer from the MCP server `w` within 800ms; the server was ended",
+        "a fresh one",
+    ];
+    assert_eq!(told(&model), want);
+    let outcomes: Vec<_> = verdicts(&house).iter().map(|row| row[1].clone()).collect();
+    assert_eq!(outcomes, ["timed_out", "ok", "timed_out", "ok"]);
+    let log = fs::read_to_string(log).unwrap();
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let cancelled: Vec<_> = lines.filter(|it| it["method"] == "notifications/cancelled").collect();
+    assert_eq!(cancelled.len(), 1, "{log}");
+    assert_eq!(step(&run, "mcp")["detail"], "w: started again");
+    house.assert_nothing_is_left();
+}
+
+#[test]
+fn progress_keeps_an_idle_call_alive_and_nothing_keeps_it_longer_than_its_limit() {
+    let model = calls(&[
+        ("w__work", json!({"times": 10})),
+        ("w__busy", json!({})),
+        ("w__work", json!({"times": 1000})),
+    ]);
+    let keys = "idle_timeout = \"1200ms\"\ntimeout = \"4s\"";
+    let house = house(&model, &server(&["plain"], keys), "");
+    assert_eq!(house.run("j").0, Some(0));
+    let want = [
+        "worked",
+        "neither answer nor progress from the MCP server `w` within 1s 200ms; the call was \
+         cancelled",
+        "no answer from the MCP server `w` within 4s; the call was cancelled",
+    ];
+    assert_eq!(told(&model), want);
+}
+
+#[test]
+fn a_server_may_only_be_stricter_than_the_job() {
+    let model = calls(&[("w__busy", json!({}))]);
+    let house = house(&model, &server(&["plain"], "timeout = \"1h\""), "tool_timeout = \"300ms\"");
+    assert_eq!(house.run("j").0, Some(0));
+    let want = "no answer from the MCP server `w` within 300ms; the call was cancelled";
+    assert_eq!(told(&model), [want]);
+}
+
+#[test]
+fn a_server_that_dies_is_told_about_and_started_again_once() {
+    let model = calls(&[
+        ("w__die", json!({})),
+        ("w__echo", json!({"text": "back"})),
+        ("w__die", json!({"again": true})),
+        ("w__echo", json!({"text": "gone"})),
+    ]);
+    let house = house(&model, &server(&["plain"], ""), "");
+    let (code, run) = house.run("j");
+    assert_eq!(code, Some(0), "the run goes on: {run:#}");
+    let died = "the floor is lava";
+    let gone = "the MCP server `w` has ended and is not started again";
+    assert_eq!(told(&model), [died, "back", died, gone]);
+    let last = model.requests().pop().unwrap().to_string();
+    let about = "the MCP server `w` ended during the call (exit code 7); its last words:";
+    assert_eq!(last.matches(about).count(), 2);
+    house.assert_nothing_is_left();
+}
+
+#[test]
+fn a_server_that_floods_takes_no_memory_and_the_model_is_told() {
+    let model = calls(&[
+        ("w__large", json!({"bytes": 60_000_000})),
+        ("w__notes", json!({"count": 2000})),
+        ("w__large", json!({"bytes": 500_000})),
+        ("w__unended", json!({})),
+        ("w__echo", json!({"text": "after"})),
+    ]);
+    let keys = "timeout = \"10s\"\ntools = [\"large\", \"notes\", \"unended\", \"echo\"]";
+    let house = house(&model, &server(&["plain"], keys), "");
+    let mut running = house.start(&["run", "j", "--json"]);
+    let mut peak_kib = 0;
+    until("the run ends", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", running.pid()));
+        let line = status.unwrap_or_default();
+        let line = line.lines().find_map(|line| {
+            line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok()
+        });
+        peak_kib = peak_kib.max(line.unwrap_or_default());
+        !running.is_running()
+    });
+    let said = running.end();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let told = told(&model);
+    assert_eq!(told[0], "the result is larger than 8 MiB and was not read");
+    assert_eq!(told[1], "noted");
+    assert!(told[2].contains("cut …]") && told[2].len() < 20_000, "{}", told[2].len());
+    let want = "no answer from the MCP server `w` within 10s; the server was ended";
+    assert_eq!(told[3..], [want, "after"]);
+    assert!(peak_kib < 150 * 1024, "{peak_kib} KiB");
+    house.assert_nothing_is_left();
+}
+
+#[test]
+fn nobody_is_there_for_the_questions_of_a_server() {
+    let model = calls(&[("w__ask", json!({}))]);
+    let house = house(&model, &server(&["plain"], ""), "");
+    assert_eq!(house.run("j").0, Some(0));
+    let answers: Value = serde_json::from_str(&told(&model)[0]).unwrap();
+    let answers = answers.as_array().unwrap();
+    assert!(answers.contains(&json!({"action": "decline"})), "{answers:?}");
+    assert!(answers.contains(&json!(-32601)), "{answers:?}");
+    assert!(answers.contains(&json!({"roots": []})), "{answers:?}");
+}
+
+#[test]
+fn what_will_not_go_is_ended_with_the_run() {
+    for mode in ["deaf", "daemon"] {
+        let model = calls(&[("w__spawn", json!({}))]);
+        let house = house(&model, &server(&[mode], ""), "stop_grace = \"500ms\"");
+        let (code, run) = house.run("j");
+        assert_eq!(code, Some(0), "{run:#}");
+        assert_eq!(run["cleanup"]["outcome"], "forced", "{mode}: {run:#}");
+        assert_eq!(run["cleanup"]["leaked"], json!([]));
+        house.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn a_run_that_is_cut_ends_on_time_with_its_servers() {
+    let model = calls(&[("w__stuck", json!({}))]);
+    let house = house(&model, &server(&["deaf"], ""), "timeout = \"3s\"\nstop_grace = \"500ms\"");
+    let (code, run) = house.run("j");
+    assert_eq!((code, &run["state"]), (Some(124), &json!("timed_out")), "{run:#}");
+    let took = run["duration_ms"].as_u64().unwrap();
+    assert!((3000..8000).contains(&took), "{took}");
+    house.assert_nothing_is_left();
+}
+
+#[test]
+fn a_server_that_takes_too_long_is_named_before_the_run_is_cut() {
+    let model = calls(&[]);
+    let house = house(&model, &server(&["late", "60"], ""), "timeout = \"4s\"");
+    let (code, run) = house.run("j");
+    assert_eq!(code, Some(1));
+    let message = "the MCP server `w` did not start and list its tools within 1s 500ms";
+    assert_eq!(run["error"]["message"], message);
+    assert_eq!(
+        (&run["error"]["limit"], &run["error"]["limit_ms"]),
+        (&json!("setup"), &json!(1500))
+    );
+    house.assert_nothing_is_left();
+}
+
+#[test]
+fn servers_start_at_the_same_time() {
+    let model = calls(&[]);
+    let one = server(&["late", "2"], "");
+    let all: String =
+        ["w", "x", "y", "z"].map(|name| one.replace(".w]", &format!(".{name}]"))).concat();
+    let house = house(&model, &all, "");
+    house.job("j", &JOB.replace("[\"w\"]", "[\"w\", \"x\", \"y\", \"z\"]"));
+    let (code, run) = house.run("j");
+    assert_eq!(code, Some(0), "{run:#}");
+    assert!(run["duration_ms"].as_u64().unwrap() < 7000, "{run:#}");
+    assert_eq!(offered(&model).len(), 64);
+}
+
+#[test]
+fn a_secret_of_a_server_is_shown_nowhere() {
+    let model = calls(&[("w__variable", json!({"name": "TOKEN"})), ("w__die", json!({}))]);
+    let keys = "[mcp.servers.w.env.secret]\nTOKEN = { env = \"W_TOKEN\" }\n\
+                DATABASE = { env = \"W_DATABASE\" }";
+    let house = house(&model, &server(&["plain"], keys), "")
+        .with_secret("W_TOKEN", "tk-0123456789abcdef")
+        .with_secret("W_DATABASE", "db-fedcba9876543210");
+    assert_eq!(house.run("j").0, Some(0));
+    assert_eq!(told(&model)[0], "[secret TOKEN]");
+    let config = fs::read_to_string(house.path("config.toml")).unwrap();
+    house.write("config.toml", &config.replace("plain", "exit"));
+    let (_, run) = house.run("j");
+    let message = run["error"]["message"].as_str().unwrap();
+    assert!(message.ends_with("no database at [secret DATABASE]"), "{message}");
+}
+
+#[test]
+fn a_job_whose_server_lacks_its_secret_is_invalid_and_others_are_not() {
+    let keys = "[mcp.servers.w.env.secret]\nTOKEN = { env = \"W_TOKEN\" }";
+    let model = calls(&[]);
+    let house = house(&model, &server(&["plain"], keys), "");
+    house.job("other", "[agent]\nprompt = \"go\"\n");
+    house.job("typo", &JOB.replace("\"w\"", "\"ww\""));
+    let said = house.say(&["validate"]);
+    assert_eq!(said.code, Some(2));
+    let why = "the MCP server `w` cannot be used: `TOKEN`: the environment variable `W_TOKEN` is \
+               not set";
+    assert!(said.stderr.contains(why) || said.stdout.contains(why), "{said:?}");
+    let nearest = "there is no MCP server `ww`";
+    assert!(said.stderr.contains(nearest) || said.stdout.contains(nearest), "{said:?}");
+    assert_eq!(house.run("other").0, Some(0));
+}
+
+#[test]
+fn a_run_is_played_again_without_its_servers() {
+    let model = calls(&[("w__echo", json!({"text": "recorded"})), ("w__die", json!({}))]);
+    let house = house(&model, &server(&["plain"], ""), "");
+    let said = house.say(&["test", "j", "--record"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let config = fs::read_to_string(house.path("config.toml")).unwrap();
+    house.write("config.toml", &config.replace("python3", "no-such-program"));
+    let said = house.say(&["test", "j"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    // A job that names its server no more offers a model something else.
+    house.job("j", &JOB.replace("mcp = [\"w\"]", ""));
+    assert_eq!(house.say(&["test", "j"]).code, Some(1));
+}
+
+#[test]
+fn the_next_model_of_a_run_has_its_servers_too() {
+    let model =
+        calls(&[("w__echo", json!({"text": "first"})), ("w__echo", json!({"text": "second"}))]);
+    let house = asking(&model, "", &format!("{}\n", server(&["plain"], "")));
+    house.job(
+        "j",
+        &format!(
+            "{JOB}fallbacks = [\"local/other\"]\nescalate_on = \"check_failed\"\n\
+             [[check]]\nname = \"never\"\nregex = \"nothing has this\"\n"
+        ),
+    );
+    let answered = Stub::answering(|request| {
+        let messages = request["messages"].as_array().unwrap();
+        let last = messages.last().unwrap()["role"].clone();
+        let say = if last == "user" {
+            call("w__echo", &json!({"text": "hello"}).to_string()) + &finish("tool_calls")
+        } else {
+            text("fine") + &finish("stop")
+        };
+        vec![Act::Say(head() + &say)]
+    });
+    let config = fs::read_to_string(house.path("config.toml")).unwrap();
+    house.write("config.toml", &config.replace(&model.url(), &answered.url()));
+    let (code, run) = house.run("j");
+    assert_eq!((code, &run["error"]["kind"]), (Some(1), &json!("check_failed")), "{run:#}");
+    assert_eq!(verdicts(&house), [json!(["w__echo", "ok"]), json!(["w__echo", "ok"])]);
+    assert_eq!(run["cleanup"]["outcome"], "clean", "{run:#}");
+    house.assert_nothing_is_left();
+}
+
+/// A server on loopback that runs already.
+struct Near {
+    process: std::process::Child,
+    folder: tempfile::TempDir,
+    port: String,
+}
+
+impl Near {
+    #[expect(clippy::disallowed_methods, reason = "it is not ours to end")]
+    fn start(token: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let port_file = folder.path().join("port");
+        let process = std::process::Command::new("python3")
+            .args([SERVER, "http", port_file.to_str().unwrap()])
+            .env("MCP_TOKEN", token)
+            .env("MCP_LOG", folder.path().join("log"))
+            .spawn()
+            .unwrap();
+        let mut near = Self { process, folder, port: String::new() };
+        until("the server listens", || port_file.exists());
+        near.port = fs::read_to_string(port_file).unwrap();
+        near
+    }
+
+    fn log(&self) -> Vec<Value> {
+        let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+impl Drop for Near {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_server_that_runs_already_is_reached_by_http() {
+    let near = Near::start("tk-0123456789abcdef");
+    let model = calls(&[
+        ("w__echo", json!({"text": "over http"})),
+        ("w__busy", json!({})),
+        ("w__large", json!({"bytes": 20_000_000})),
+        ("w__echo", json!({"text": "still there"})),
+    ]);
+    let config = format!(
+        "[mcp.servers.w]\nurl = \"http://127.0.0.1:{}/mcp\"\ntoken_env = \"W_TOKEN\"\n\
+         headers = {{ X-Team = \"data\" }}\ntimeout = \"1s\"\n",
+        near.port
+    );
+    let house = house(&model, &config, "")
+        .with_secret("W_TOKEN", "tk-0123456789abcdef")
+        .with_env("HTTP_PROXY", "http://127.0.0.1:1");
+    let (code, run) = house.run("j");
+    assert_eq!(code, Some(0), "{run:#}");
+    let told = told(&model);
+    assert_eq!(told[0], "over http");
+    assert_eq!(told[1], "no answer from the MCP server `w` within 1s; the call was cancelled");
+    assert!(
+        told[2].starts_with("the MCP server `w` ") || told[2].starts_with("no answer"),
+        "{}",
+        told[2]
+    );
+    assert_eq!(told[3], "still there");
+    assert_eq!(run["cleanup"]["outcome"], "clean");
+    let log = near.log();
+    assert!(log.iter().any(|it| it["method"] == "notifications/cancelled"), "{log:?}");
+    let ended = log.iter().find(|it| it["http"] == "DELETE");
+    assert_eq!(ended.map(|it| it["session"].clone()), Some(json!("session-1")), "{log:?}");
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_fails_the_run_and_is_named() {
+    let near = Near::start("another token");
+    let model = calls(&[]);
+    let table =
+        [(near.port.clone(), "did not answer as one"), ("1".to_owned(), "did not answer as one")];
+    for (port, words) in table {
+        let config = format!("[mcp.servers.w]\nurl = \"http://127.0.0.1:{port}/mcp\"\n");
+        let house = house(&model, &config, "");
+        let (_, run) = house.run("j");
+        assert_eq!(run["error"]["kind"], "mcp_unavailable", "{run:#}");
+        let message = run["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with(&format!("the MCP server `w` {words}")), "{message}");
+    }
+}
+
+#[test]
+fn what_a_server_gives_is_there_within_a_moment() {
+    // A call is a message there and one back: nothing polls.
+    let many: Vec<_> = (0..25).map(|n| ("w__echo", json!({"text": n.to_string()}))).collect();
+    let model = calls(&many);
+    let house = house(&model, &server(&["plain"], ""), "");
+    let (_, run) = house.run("j");
+    assert_eq!(run["tools"]["calls"], 25, "{run:#}");
+    let longest = house.value("SELECT max(duration_ms) FROM v1_tool_calls");
+    assert!(longest.as_u64().unwrap() < 2000, "{longest}");
+}
