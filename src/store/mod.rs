@@ -14,6 +14,7 @@ mod incidents;
 mod instant;
 mod jobs;
 mod ledger;
+mod messages;
 mod migrate;
 mod outbox;
 mod pages;
