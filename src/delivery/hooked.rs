@@ -15,6 +15,9 @@ use crate::store::{About, DeliveryEnd, Outgoing};
 /// What a message that goes out is called where it is a row of the outbox.
 const VIA: &str = "delivery";
 
+/// And where a run has sent it while it went on.
+const VIA_MESSAGE: &str = "message";
+
 /// From TERM to KILL, of what a hook has left.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
@@ -22,7 +25,9 @@ impl Try {
     /// What becomes of it if hooks do not let it out. A hook that cancels has the last word; where
     /// one gives no answer nothing is sent, and it is asked again as a receiver would be.
     pub(super) async fn kept_back(&self, outgoing: &Outgoing, letter: &Letter) -> Option<Sent> {
-        if !self.outlet.hooks.has(HookPoint::MessageSending) {
+        // A message was asked for when it was made: by its call, which was told.
+        let is_asked = matches!(outgoing.about, About::Message(..));
+        if is_asked || !self.outlet.hooks.has(HookPoint::MessageSending) {
             return None;
         }
         let subject = letter.subject().ok();
@@ -58,13 +63,16 @@ impl Try {
         if !self.outlet.hooks.has(HookPoint::MessageSent) {
             return;
         }
-        let (About::Run(about) | About::Incident(about, _)) = &outgoing.about;
+        let (about, via) = match &outgoing.about {
+            About::Run(about) | About::Incident(about, _) => (about, VIA),
+            About::Message(about, _) => (about, VIA_MESSAGE),
+        };
         let household = self.household(about);
         let sent = MessageSent {
             target: outgoing.target.clone(),
             state,
             error,
-            via: VIA,
+            via,
             delivery_id: Some(outgoing.delivery_id.clone()),
         };
         self.site(&household).tell(sent).await;
@@ -91,7 +99,7 @@ impl Try {
 /// The run that a letter tells of.
 fn facts(letter: &Letter) -> Option<RunFacts> {
     let run = match &letter.content {
-        Content::Run(run) => Some(run),
+        Content::Run(run) | Content::Message(run, _) => Some(run),
         Content::Incident(_, _, run) => run.as_ref(),
     }?;
     Some(RunFacts {

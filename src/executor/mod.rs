@@ -29,6 +29,7 @@ mod mcp;
 mod milestone;
 mod models;
 mod next_attempt;
+mod part;
 mod prepare;
 mod probe;
 mod progress;
