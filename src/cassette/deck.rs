@@ -1,10 +1,12 @@
 //! What stands between a run and the world while it is recorded or replayed.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::file::Cassette;
 use super::seen::{SeenCommand, SeenFile};
+use super::wording::TakenRequest;
 use crate::job::Masker;
 use crate::provider::{Provider, Recording, Replaying, Tape, Traffic};
 use crate::tools::{CallTape, TakenCall, Verdict};
@@ -41,6 +43,8 @@ enum Source {
 #[derive(Debug)]
 struct Recorded {
     answers: Arc<[Traffic]>,
+    /// The window of each model, by its name.
+    windows: HashMap<String, u64>,
     known: Known,
     material: Material,
     files: Vec<SeenFile>,
@@ -66,8 +70,10 @@ impl Deck {
     /// Plays `cassette` to a run.
     pub fn replaying(cassette: &Cassette) -> Self {
         let answers = cassette.requests.iter().filter_map(|it| it.answer.clone()).collect();
+        let window = |it: &TakenRequest| Some((it.model.clone(), it.context_window?));
         let recorded = Recorded {
             answers,
+            windows: cassette.requests.iter().filter_map(window).collect(),
             known: cassette.known.clone(),
             material: cassette.material.clone(),
             files: cassette.files.clone(),
@@ -159,6 +165,11 @@ impl Deck {
             Some(recorded) => Arc::new(Replaying::new(name, Arc::clone(&recorded.answers), tape)),
             None => Arc::new(Recording::new(name, real(tape.clone())?, tape)),
         })
+    }
+
+    /// The window that the model `name` had when the run was recorded.
+    pub fn window(&self, name: &str) -> Option<u64> {
+        self.recorded()?.windows.get(name).copied()
     }
 
     /// What the cassette knows of the file at `path`.

@@ -33,7 +33,8 @@ impl Executor {
         let workspace = self.settle_in(ticket, holdings).await?;
 
         watchdog.entered(Phase::ModelResolution);
-        let resolved = self.models.resolve(&agent.model, 0, self.deck.as_ref())?;
+        let mut resolved = self.models.resolve(&agent.model, 0, self.deck.as_ref())?;
+        self.learn_window(&mut resolved, watchdog).await;
 
         watchdog.entered(Phase::Auth);
         let env = self.learn_secrets(spec, holdings)?;

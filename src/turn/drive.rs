@@ -5,7 +5,9 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 
 use super::budget::{AttemptBill, Bill, Bounds, OverLimit};
+use super::compaction::{Ladder, fitting};
 use super::observe::{Observer, TurnEvent};
+use super::talk::Talk;
 use super::window::Window;
 use crate::clock::Clock;
 use crate::config::Price;
@@ -112,19 +114,19 @@ pub struct Opening {
 
 /// A conversation with tools, kept outside the future that drives it.
 pub struct Turn {
-    system: String,
-    messages: Vec<Remembered>,
+    pub(super) talk: Talk,
+    pub(super) ladder: Ladder,
     thinking: Thinking,
     tools: ToolSet,
     context: ToolContext,
-    bounds: Bounds,
-    transcript: Transcript,
+    pub(super) bounds: Bounds,
+    pub(super) transcript: Transcript,
     masker: Arc<Masker>,
     clock: Arc<dyn Clock>,
     tally: Tally,
-    bill: Bill,
+    pub(super) bill: Bill,
     /// Answer text of the response that is streaming now.
-    streaming: String,
+    pub(super) streaming: String,
     last_call: Option<(ToolCall, String)>,
     repeats: u32,
 }
@@ -135,8 +137,8 @@ impl Turn {
         let Opening { system, prompt, thinking, tools, context, bounds, transcript, .. } = opening;
         let Opening { history, masker, clock, .. } = opening;
         let mut turn = Self {
-            system,
-            messages: history,
+            talk: Talk::begin(system, tools.definitions(), history),
+            ladder: Ladder::default(),
             thinking,
             tools,
             context,
@@ -164,14 +166,24 @@ impl Turn {
     ) -> Result<String, TurnEnd> {
         loop {
             self.check_turns()?;
+            self.talk.is_for(&model.known_as);
+            self.make_room(model, observer).await?;
             self.bounds.allow_request(&self.bill, model.price)?;
-            let completion = self.ask(model, observer).await?;
+            let completion = match self.ask(model, observer).await {
+                Err(TurnEnd::Fault(fault)) if fault.class == FaultClass::ContextOverflow => {
+                    self.after_overflow(fault, model, observer).await?;
+                    continue;
+                }
+                other => other?,
+            };
+            self.ladder.answered();
             let said = Message::Assistant(completion.turn.clone());
             self.add(said, Some(&model.known_as)).await;
+            self.talk.counted(completion.usage);
             match completion.finish {
                 Finish::ToolCalls => {
-                    let chars_max = Window::of(model.context_window).tool_result_chars();
-                    self.call_tools(completion.turn, chars_max, observer).await?;
+                    let window = self.window(model);
+                    self.call_tools(completion.turn, window, observer).await?;
                 }
                 Finish::Stop => {
                     observer.entered(Phase::Output);
@@ -219,7 +231,7 @@ impl Turn {
     /// Adds to the conversation what was said, in the transcript first.
     async fn add(&mut self, message: Message, by: Option<&str>) {
         let id = self.transcript.append_by(&message, by).await;
-        self.messages.push(Remembered { id, message, by: by.map(str::to_owned) });
+        self.talk.push(Remembered { id, message, by: by.map(str::to_owned) });
     }
 
     fn check_turns(&self) -> Result<(), TurnEnd> {
@@ -235,12 +247,10 @@ impl Turn {
         observer.entered(Phase::ModelCall);
         observer.tell(TurnEvent::AssistantStart { request: self.tally.requests });
         let request = Request {
-            model: model.name.clone(),
-            system: self.system.clone(),
-            messages: self.messages.iter().map(|it| it.for_model(&model.known_as)).collect(),
-            tools: self.tools.definitions(),
             max_output_tokens: model.max_output_tokens,
             thinking: self.thinking,
+            context_window: Some(Window::of(model.context_window).tokens()),
+            ..self.talk.request(&model.name)
         };
         self.bill.begin_request(model.price);
         let opening = model.provider.stream(&request).await;
@@ -291,13 +301,13 @@ impl Turn {
     async fn call_tools(
         &mut self,
         said: AssistantTurn,
-        chars_max: usize,
+        window: Window,
         observer: &dyn Observer,
     ) -> Result<(), TurnEnd> {
         observer.entered(Phase::Tool);
         for call in said.tool_calls {
             let outcome = self.call_one(&call, observer).await;
-            let content = cut(&self.masker.mask(&outcome.content), chars_max);
+            let content = bounded(&self.masker.mask(&outcome.content), window);
             let result = Message::ToolResult {
                 call_id: call.id.clone(),
                 name: call.name.clone(),
@@ -338,6 +348,11 @@ impl Turn {
         self.last_call = Some((call, result));
         Ok(())
     }
+}
+
+/// What of a tool's result enters the context: what is dense is cut to the same part of the window.
+fn bounded(text: &str, window: Window) -> String {
+    fitting(&cut(text, window.tool_result_chars()), window.tool_result_tokens())
 }
 
 /// `text`, or its head and tail with the cut stated.
