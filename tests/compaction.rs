@@ -238,7 +238,7 @@ fn a_summary_that_fails_is_followed_by_the_next_step_and_not_by_another() {
         6 => vec![Act::Say(reply("no zebras"))],
         n => step(n),
     });
-    let house = house(&stub, "[models.providers.local.models.m]\ncontext_window = 16000\n", 6, "");
+    let house = house(&stub, "[models.providers.local.models.m]\ncontext_window = 64000\n", 6, "");
     let (code, run) = house.run("j");
     assert_eq!((code, &run["reply"]), (Some(0), &json!("no zebras")), "{run:#}");
     assert_eq!(stub.requests().iter().filter(|it| wants_summary(it)).count(), 1);

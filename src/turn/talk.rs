@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(talk.request("m").messages[1], Message::Assistant(thought));
         talk.is_for("local/other");
         assert_eq!(talk.request("other").messages[1], said("fine"));
-        assert!(talk.tokens() + 90 < before);
+        assert!(talk.tokens() + 60 < before);
     }
 
     #[test]
