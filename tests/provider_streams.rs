@@ -659,7 +659,7 @@ async fn next_request(dialect: &str, turn: AssistantTurn) -> Value {
         content: "42".to_owned(),
         is_error: false,
     };
-    request.messages.extend([Message::Assistant(turn), result]);
+    std::sync::Arc::make_mut(&mut request.messages).extend([Message::Assistant(turn), result]);
     let (base, serving) = stub(Answer::new("text/html", b"")).await;
     ask(provider(dialect, at(&base)).as_ref(), &request).await;
     timeout(SOON, serving).await.unwrap().unwrap().body

@@ -1,5 +1,6 @@
 //! What stands between a run and the world while it is recorded or replayed.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -43,6 +44,8 @@ enum Source {
 struct Recorded {
     answers: Arc<[Traffic]>,
     offered: Vec<ToolDefinition>,
+    /// The window of each model, by its name.
+    windows: HashMap<String, u64>,
     known: Known,
     material: Material,
     files: Vec<SeenFile>,
@@ -69,9 +72,11 @@ impl Deck {
     pub fn replaying(cassette: &Cassette) -> Self {
         let answers = cassette.requests.iter().filter_map(|it| it.answer.clone()).collect();
         let offered = cassette.requests.first().map(TakenRequest::offered).unwrap_or_default();
+        let window = |it: &TakenRequest| Some((it.model.clone(), it.context_window?));
         let recorded = Recorded {
             answers,
             offered,
+            windows: cassette.requests.iter().filter_map(window).collect(),
             known: cassette.known.clone(),
             material: cassette.material.clone(),
             files: cassette.files.clone(),
@@ -168,6 +173,11 @@ impl Deck {
             Some(recorded) => Arc::new(Replaying::new(name, Arc::clone(&recorded.answers), tape)),
             None => Arc::new(Recording::new(name, real(tape.clone())?, tape)),
         })
+    }
+
+    /// The window that the model `name` had when the run was recorded.
+    pub fn window(&self, name: &str) -> Option<u64> {
+        self.recorded()?.windows.get(name).copied()
     }
 
     /// What the cassette knows of the file at `path`.

@@ -295,6 +295,7 @@ mod tests {
         let request = TakenRequest {
             model: "local/m".to_owned(),
             max_output_tokens: Some(9),
+            context_window: Some(8192),
             kept: 0,
             system: some.clone(),
             tools: some.clone(),

@@ -14,6 +14,10 @@ pub struct TakenRequest {
     /// The upper bound of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
+    /// The window that the conversation was kept within, in tokens. It says how much of it is kept,
+    /// and is not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_window: Option<u64>,
     /// How many messages of the request before are there again, unchanged.
     pub kept: usize,
     /// The system prompt, where it is not that of the request before.
@@ -56,12 +60,14 @@ impl TakenRequest {
     fn one(before: Option<&Request>, exchange: &Exchange) -> Self {
         let request = &exchange.request;
         let past = before.map_or(&[][..], |it| &it.messages);
-        let kept = past.iter().zip(&request.messages).take_while(|(a, b)| a == b).count();
+        let kept = past.iter().zip(request.messages.iter()).take_while(|(a, b)| a == b).count();
+        let is_other_window = |it: &Request| it.context_window != request.context_window;
         let is_new_system = before.is_none_or(|it| it.system != request.system);
         let has_new_tools = before.is_none_or(|it| it.tools != request.tools);
         Self {
             model: exchange.model.clone(),
             max_output_tokens: request.max_output_tokens,
+            context_window: request.context_window.filter(|_| before.is_none_or(is_other_window)),
             kept,
             system: is_new_system.then(|| request.system.clone()),
             tools: has_new_tools.then(|| tools(&request.tools)),

@@ -87,7 +87,8 @@ impl Executor {
         };
         let wait = Deadline::after(self.clock.monotonic(), wait);
         watchdog.guard(wait.wait()).await?;
-        Ok(course.go_on(next, &self.models, self.deck.as_ref())?)
+        course.go_on(next, &self.models, self.deck.as_ref())?;
+        Ok(watchdog.guard(self.learn_window(&mut course.present, watchdog)).await?)
     }
 }
 

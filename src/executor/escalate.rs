@@ -61,6 +61,7 @@ impl Executor {
         let before = std::mem::replace(&mut holdings.household, household.clone());
         holdings.households_before.push(before);
         course.next_model(&self.models, self.deck.as_ref())?;
+        watchdog.guard(self.learn_window(&mut course.present, watchdog)).await?;
         if let Some(turn) = &mut holdings.turn {
             turn.is_told(words, household).await;
         }

@@ -42,6 +42,7 @@ mod stop;
 mod taken_checks;
 mod told;
 mod watchdog;
+mod windows;
 
 pub use events::{Bus, Follower, Heard, RunEvents};
 pub use idle_window::{IdleInput, IdleRule, IdleWindow, idle_window};

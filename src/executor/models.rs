@@ -8,6 +8,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
+use super::windows::Windows;
 use crate::cassette::Deck;
 use crate::config::{Api, ApiKey, Config, ProviderConfig};
 use crate::job::{Environment, FILE_BYTES_MAX, ModelRef, SecretError, read_text};
@@ -55,6 +56,8 @@ pub struct Models {
     near: OnceLock<reqwest::Client>,
     providers: HashMap<String, ProviderConfig>,
     environment: Environment,
+    /// What servers have said of their models.
+    pub(super) windows: Windows,
 }
 
 /// A model and a key, with what the limits of its requests depend on.
@@ -78,7 +81,8 @@ impl Models {
         let providers =
             config.providers().iter().map(|(id, it)| (id.clone(), it.clone())).collect();
         let environment = config.environment.clone();
-        Self { client: OnceLock::new(), near: OnceLock::new(), providers, environment }
+        let windows = Windows::default();
+        Self { client: OnceLock::new(), near: OnceLock::new(), providers, environment, windows }
     }
 
     /// The keys of all providers, by name, as far as they can be read now: what must never be
@@ -130,6 +134,18 @@ impl Models {
             first_token_timeout: config.first_token_timeout,
             locality: Locality::of(config.api.base_url(), &wanted.provider, &wanted.model),
         })
+    }
+
+    /// Where `model` is asked with the key at `profile_at`, if it is at a server.
+    pub(super) fn endpoint_of(
+        &self,
+        model: &ModelRef,
+        profile_at: usize,
+    ) -> Option<(Wire, Endpoint)> {
+        let config = self.providers.get(&model.provider)?;
+        let Api::Http { speaks, base_url } = &config.api else { return None };
+        let key = config.auth.keys().get(profile_at).copied();
+        Some((*speaks, self.endpoint(&model.provider, base_url, key).ok()?))
     }
 
     /// The server that is asked at that URL.

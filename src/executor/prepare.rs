@@ -35,7 +35,8 @@ impl Executor {
 
         watchdog.entered(Phase::ModelResolution);
         let (model, older) = self.choose_model(ticket, agent, holdings).await?;
-        let resolved = self.models.resolve(&model, 0, self.deck.as_ref())?;
+        let mut resolved = self.models.resolve(&model, 0, self.deck.as_ref())?;
+        self.learn_window(&mut resolved, watchdog).await;
 
         watchdog.entered(Phase::Auth);
         let env = self.learn_secrets(spec, holdings)?;

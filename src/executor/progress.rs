@@ -100,12 +100,15 @@ impl Observer for Progress<'_> {
                 self.tell_piece("text", &text.finish());
                 self.tell_shown(&event);
             }
-            TurnEvent::AssistantStart { .. } => {
+            TurnEvent::AssistantStart { .. } | TurnEvent::CompactionStart { .. } => {
                 // What was held back of a request that failed belongs to no answer.
                 *self.said() = Said::begin(self.masker);
                 self.tell_shown(&event);
             }
-            TurnEvent::ToolStart { .. } | TurnEvent::ToolEnd { .. } => self.tell_shown(&event),
+            TurnEvent::CompactionEnd { .. }
+            | TurnEvent::CompactionError { .. }
+            | TurnEvent::ToolStart { .. }
+            | TurnEvent::ToolEnd { .. } => self.tell_shown(&event),
         }
     }
 
@@ -157,7 +160,11 @@ impl<'a> Progress<'a> {
                 ]);
                 self.events.tell(Stream::Tool, EventPhase::Update, data);
             }
-            TurnEvent::ToolStart { .. } | TurnEvent::ToolEnd { .. } => {
+            TurnEvent::ToolStart { .. }
+            | TurnEvent::ToolEnd { .. }
+            | TurnEvent::CompactionStart { .. }
+            | TurnEvent::CompactionEnd { .. }
+            | TurnEvent::CompactionError { .. } => {
                 let (stream, phase, mut data) = self.shown(event);
                 data.insert("inside".to_owned(), inside.n.into());
                 self.events.tell(stream, phase, data);
@@ -207,6 +214,21 @@ impl<'a> Progress<'a> {
                     "text": self.masker.mask(text),
                     "input_tokens": input_tokens, "output_tokens": output_tokens,
                 }),
+            ),
+            TurnEvent::CompactionStart { cause, tokens } => {
+                (Stream::Compaction, EventPhase::Start, json!({ "cause": cause, "tokens": tokens }))
+            }
+            TurnEvent::CompactionEnd { cause, tokens_before, tokens_after } => (
+                Stream::Compaction,
+                EventPhase::End,
+                json!({
+                    "cause": cause, "tokens_before": tokens_before, "tokens_after": tokens_after,
+                }),
+            ),
+            TurnEvent::CompactionError { cause, why } => (
+                Stream::Compaction,
+                EventPhase::Error,
+                json!({ "cause": cause, "error": self.masker.mask(why) }),
             ),
             TurnEvent::ToolStart { n, tool, arguments } => {
                 let text = serde_json::to_string(arguments).unwrap_or_default();

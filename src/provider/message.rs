@@ -1,5 +1,7 @@
 //! The words of a conversation, apart from any API's way to write them.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -13,13 +15,16 @@ pub struct Request {
     /// The system prompt; empty means none.
     pub system: String,
     /// The conversation, oldest first.
-    pub messages: Vec<Message>,
+    pub messages: Arc<Vec<Message>>,
     /// The tools on offer.
-    pub tools: Vec<ToolDefinition>,
+    pub tools: Arc<Vec<ToolDefinition>>,
     /// Upper bound of the answer in tokens; `None` leaves it to the provider.
     pub max_output_tokens: Option<u32>,
     /// How much to think.
     pub thinking: Thinking,
+    /// The window that the conversation is kept within, in tokens, for those servers that have to be
+    /// told; `None` leaves it to them.
+    pub context_window: Option<u64>,
 }
 
 impl Request {
@@ -28,10 +33,11 @@ impl Request {
         Self {
             model: model.into(),
             system: String::new(),
-            messages: vec![Message::User { text: prompt.into() }],
-            tools: Vec::new(),
+            messages: Arc::new(vec![Message::User { text: prompt.into() }]),
+            tools: Arc::default(),
             max_output_tokens: None,
             thinking: Thinking::Off,
+            context_window: None,
         }
     }
 }
@@ -177,7 +183,7 @@ pub(super) fn conversation() -> Request {
     let user = |text: &str| Message::User { text: text.to_owned() };
     Request {
         system: "be brief".to_owned(),
-        messages: vec![
+        messages: Arc::new(vec![
             user("go"),
             Message::Assistant(AssistantTurn {
                 reasoning: "hm".to_owned(),
@@ -196,13 +202,14 @@ pub(super) fn conversation() -> Request {
                 ..AssistantTurn::default()
             }),
             user("thanks"),
-        ],
-        tools: vec![ToolDefinition {
+        ]),
+        tools: Arc::new(vec![ToolDefinition {
             name: "add".to_owned(),
             description: "adds".to_owned(),
             parameters: json!({"type": "object"}),
-        }],
+        }]),
         max_output_tokens: Some(99),
+        context_window: Some(8192),
         ..Request::of_prompt("m", "")
     }
 }

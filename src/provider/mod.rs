@@ -28,6 +28,7 @@ mod probe;
 mod response;
 mod script;
 mod thinking;
+mod window;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
@@ -48,6 +49,7 @@ pub use parser::{Api, Heard, StreamParser};
 pub use probe::probe;
 pub use script::{Script, ScriptError, Scripted};
 pub(crate) use thinking::explained;
+pub use window::served_window;
 
 /// What a model said next.
 #[derive(Debug, Clone, PartialEq)]

@@ -60,7 +60,12 @@ pub struct Compaction {
 impl Compaction {
     /// As the model is told: the same in the turn that has made it and in later ones.
     pub fn message(&self) -> Message {
-        Message::User { text: format!("{SUMMARY}\n\n{}", self.summary) }
+        Message::User { text: self.text() }
+    }
+
+    /// Its words.
+    pub fn text(&self) -> String {
+        format!("{SUMMARY}\n\n{}", self.summary)
     }
 }
 

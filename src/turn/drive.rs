@@ -7,7 +7,9 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 
 use super::budget::{AttemptBill, Bill, Bounds, OverLimit};
+use super::compaction::{Ladder, fitting};
 use super::observe::{Observer, TurnEvent};
+use super::talk::Talk;
 use super::window::Window;
 use crate::clock::Clock;
 use crate::config::Price;
@@ -120,20 +122,20 @@ pub struct Opening {
 
 /// A conversation with tools, kept outside the future that drives it.
 pub struct Turn {
-    system: String,
-    pub(super) messages: Vec<Remembered>,
+    pub(super) talk: Talk,
+    pub(super) ladder: Ladder,
     thinking: Thinking,
     pub(super) tools: ToolSet,
     pub(super) context: ToolContext,
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
     pub(super) transcript: Transcript,
     masker: Arc<Masker>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) hooks: HookSite,
     tally: Tally,
-    bill: Bill,
+    pub(super) bill: Bill,
     /// Answer text of the response that is streaming now.
-    streaming: String,
+    pub(super) streaming: String,
     last_call: Option<(ToolCall, String)>,
     repeats: u32,
     /// The part of the work that goes on inside of a call.
@@ -148,8 +150,8 @@ impl Turn {
         let Opening { system, prompt, thinking, tools, context, bounds, transcript, .. } = opening;
         let Opening { history, masker, clock, hooks, .. } = opening;
         let mut turn = Self {
-            system,
-            messages: history,
+            talk: Talk::begin(system, tools.definitions(), history),
+            ladder: Ladder::default(),
             thinking,
             tools,
             context,
@@ -181,14 +183,23 @@ impl Turn {
     ) -> Result<String, TurnEnd> {
         loop {
             self.check_turns()?;
+            self.talk.is_for(&model.known_as);
+            self.make_room(model, observer).await?;
             self.bounds.allow_request(&self.bill, model.price)?;
-            let completion = self.ask(model, observer).await?;
+            let completion = match self.ask(model, observer).await {
+                Err(TurnEnd::Fault(fault)) if fault.class == FaultClass::ContextOverflow => {
+                    self.after_overflow(fault, model, observer).await?;
+                    continue;
+                }
+                other => other?,
+            };
+            self.ladder.answered();
             let said = Message::Assistant(completion.turn.clone());
             self.add(said, Some(&model.known_as)).await;
+            self.talk.counted(completion.usage);
             match completion.finish {
                 Finish::ToolCalls => {
-                    let chars_max = Window::of(model.context_window).tool_result_chars();
-                    self.call_tools(completion.turn, chars_max, model, observer).await?;
+                    self.call_tools(completion.turn, model, observer).await?;
                 }
                 Finish::Stop => {
                     observer.entered(Phase::Output);
@@ -244,7 +255,7 @@ impl Turn {
     /// Adds to the conversation what was said, in the transcript first.
     pub(super) async fn add(&mut self, message: Message, by: Option<&str>) {
         let id = self.transcript.append_by(&message, by).await;
-        self.messages.push(Remembered { id, message, by: by.map(str::to_owned) });
+        self.talk.push(Remembered { id, message, by: by.map(str::to_owned) });
     }
 
     fn check_turns(&self) -> Result<(), TurnEnd> {
@@ -260,12 +271,10 @@ impl Turn {
         observer.entered(Phase::ModelCall);
         observer.tell(TurnEvent::AssistantStart { request: self.tally.requests });
         let request = Request {
-            model: model.name.clone(),
-            system: self.system.clone(),
-            messages: self.messages.iter().map(|it| it.for_model(&model.known_as)).collect(),
-            tools: self.tools.definitions(),
             max_output_tokens: model.max_output_tokens,
             thinking: self.thinking,
+            context_window: Some(Window::of(model.context_window).tokens()),
+            ..self.talk.request(&model.name)
         };
         self.bill.begin_request(model.price);
         let opening = model.provider.stream(&request).await;
@@ -316,16 +325,16 @@ impl Turn {
     async fn call_tools(
         &mut self,
         said: AssistantTurn,
-        chars_max: usize,
         model: &Model,
         observer: &dyn Observer,
     ) -> Result<(), TurnEnd> {
+        let window = self.window(model);
         observer.entered(Phase::Tool);
         for call in said.tool_calls {
             let (outcome, blocked) = self.call_one(&call, model, observer).await;
-            let content = cut(&self.masker.mask(&outcome.content), chars_max);
+            let content = bounded(&self.masker.mask(&outcome.content), window);
             let content = match self.persisted(&call, &content, outcome.verdict).await {
-                Some(changed) => cut(&self.masker.mask(&changed), chars_max),
+                Some(changed) => bounded(&self.masker.mask(&changed), window),
                 None => content,
             };
             let result = Message::ToolResult {
@@ -378,6 +387,11 @@ impl Turn {
         self.last_call = Some((call, result));
         Ok(())
     }
+}
+
+/// What of a tool's result enters the context: what is dense is cut to the same part of the window.
+fn bounded(text: &str, window: Window) -> String {
+    fitting(&cut(text, window.tool_result_chars()), window.tool_result_tokens())
 }
 
 /// `text`, or its head and tail with the cut stated.

@@ -23,7 +23,7 @@ impl Turn {
 
     /// What was said, oldest first.
     pub fn messages(&self) -> impl DoubleEndedIterator<Item = &Message> {
-        self.messages.iter().map(|it| &it.message)
+        self.talk.messages().iter()
     }
 
     /// Somebody has answered in place of a model.

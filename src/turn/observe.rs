@@ -44,6 +44,16 @@ pub enum PartEnd {
     Cut(String),
 }
 
+words!(
+    /// Why a conversation is shortened.
+    CompactionCause {
+        /// It would leave too little room for an answer.
+        Threshold = "threshold",
+        /// The provider has refused it as too long.
+        Overflow = "overflow",
+    }
+);
+
 /// Something to show.
 #[derive(Debug)]
 pub enum TurnEvent<'a> {
@@ -64,6 +74,30 @@ pub enum TurnEvent<'a> {
         input_tokens: Option<u64>,
         /// Answer tokens of the turn so far.
         output_tokens: Option<u64>,
+    },
+    /// The older part of the conversation is about to be summarised. What was shown of an answer
+    /// that was refused for its length is void.
+    CompactionStart {
+        /// Why.
+        cause: CompactionCause,
+        /// How long the conversation is.
+        tokens: u64,
+    },
+    /// It was.
+    CompactionEnd {
+        /// Why.
+        cause: CompactionCause,
+        /// How long the conversation was.
+        tokens_before: u64,
+        /// How long it is.
+        tokens_after: u64,
+    },
+    /// It could not be.
+    CompactionError {
+        /// Why it should have been.
+        cause: CompactionCause,
+        /// Why it was not.
+        why: &'a str,
     },
     /// A tool call begins.
     ToolStart {

@@ -15,6 +15,9 @@ const KEPT: u64 = 20_000;
 /// Characters that a token stands for, on the average of prose.
 const CHARS_PER_TOKEN: u64 = 4;
 
+/// How much of the window one result of a tool may take, in per cent.
+const RESULT_PER_CENT: u64 = 30;
+
 /// What a model can take in at once, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Window(u64);
@@ -51,6 +54,12 @@ impl Window {
         if half < KEPT { half } else { KEPT }
     }
 
+    /// How many tokens of a tool's result enter the context. It matters for what has more of them
+    /// than prose: digits, encoded bytes, most scripts.
+    pub fn tool_result_tokens(self) -> u64 {
+        self.0.saturating_mul(RESULT_PER_CENT) / 100
+    }
+
     /// How many characters of a tool's result enter the context: at most 30 % of the window, and
     /// never more than a bound that grows with it.
     pub fn tool_result_chars(self) -> usize {
@@ -59,7 +68,7 @@ impl Window {
             100_000..200_000 => 32_000,
             200_000.. => 64_000,
         };
-        let share = self.0.saturating_mul(CHARS_PER_TOKEN).saturating_mul(30) / 100;
+        let share = self.tool_result_tokens().saturating_mul(CHARS_PER_TOKEN);
         usize::try_from(share).unwrap_or(usize::MAX).min(bound)
     }
 }
@@ -92,8 +101,8 @@ mod tests {
     fn the_share_of_a_result_follows_the_window() {
         let table = [
             (None, 16_000),
-            (Some(4_096), 4_915),
-            (Some(13_333), 15_999),
+            (Some(4_096), 4_912),
+            (Some(13_333), 15_996),
             (Some(32_768), 16_000),
             (Some(99_999), 16_000),
             (Some(100_000), 32_000),

@@ -1,5 +1,6 @@
 //! A model server that does to each connection what a test says, byte for byte.
 
+use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,6 +46,9 @@ struct Shared {
     /// What is done for whoever asks for the models, if not the usual.
     on_probe: Mutex<Option<Arc<Probed>>>,
     probes: AtomicUsize,
+    /// What is said of the window of a model, by the path that was asked.
+    windows: Mutex<HashMap<String, Value>>,
+    window_questions: AtomicUsize,
     clients_gone: AtomicUsize,
     is_closed: AtomicBool,
 }
@@ -113,6 +117,18 @@ impl Stub {
         self
     }
 
+    /// Says this to whoever asks at `path` how much a model can take in. Without it, nothing is known.
+    #[must_use]
+    pub fn with_window(self, path: &str, answer: Value) -> Self {
+        self.shared.windows.lock().unwrap().insert(path.to_owned(), answer);
+        self
+    }
+
+    /// How often it was asked that. Those are neither probes nor requests.
+    pub fn window_questions(&self) -> usize {
+        self.shared.window_questions.load(Ordering::SeqCst)
+    }
+
     /// How often it was asked which models there are. Those are no requests.
     pub fn probes(&self) -> usize {
         self.shared.probes.load(Ordering::SeqCst)
@@ -149,7 +165,15 @@ impl Drop for Stub {
 impl Shared {
     fn answer(&self, mut stream: TcpStream, play: &Play) {
         let Some((head, body)) = read_request(&mut stream) else { return };
-        let acts = if head.starts_with("GET ") {
+        let acts = if asks_for_window(&head) {
+            self.window_questions.fetch_add(1, Ordering::SeqCst);
+            let path = head.split(['?', ' ']).nth(1).unwrap_or_default();
+            let known = self.windows.lock().unwrap().get(path).cloned();
+            vec![Act::Say(match known {
+                Some(answer) => refusal("200 OK", &answer),
+                None => refusal("404 Not Found", &json!({})),
+            })]
+        } else if head.starts_with("GET ") {
             self.probes.fetch_add(1, Ordering::SeqCst);
             let play = self.on_probe.lock().unwrap().clone();
             play.map_or_else(|| vec![Act::Say(refusal("200 OK", &json!({"data": []})))], |it| it())
@@ -196,6 +220,12 @@ impl Shared {
         self.is_closed.store(true, Ordering::SeqCst);
         super::until("the door is closed", || TcpStream::connect(address).is_err());
     }
+}
+
+/// Who asks for the models alone takes any answer.
+fn asks_for_window(head: &str) -> bool {
+    let is_get = head.starts_with("GET ") && head.contains("accept: application/json");
+    is_get || head.starts_with("POST /api/show ") || head.starts_with("POST /v1/api/show ")
 }
 
 /// Whether the client stays while it is told the same over and over.

@@ -20,7 +20,13 @@ pub(super) fn body(request: &Request) -> Value {
         body["tools"] = request.tools.iter().map(tool).collect();
     }
     if let Some(limit) = request.max_output_tokens {
-        body["options"] = json!({"num_predict": limit});
+        body["options"]["num_predict"] = limit.into();
+    }
+    if let Some(window) = request.context_window {
+        body["options"]["num_ctx"] = window.into();
+        // Otherwise what is too long loses its beginning, and nobody is told.
+        body["truncate"] = false.into();
+        body["shift"] = false.into();
     }
     body
 }
@@ -89,7 +95,9 @@ mod tests {
             "tools": [{"type": "function", "function": {
                 "name": "add", "description": "adds", "parameters": {"type": "object"},
             }}],
-            "options": {"num_predict": 99},
+            "options": {"num_predict": 99, "num_ctx": 8192},
+            "truncate": false,
+            "shift": false,
         });
         assert_eq!(body(&conversation()), expected);
     }

@@ -98,7 +98,7 @@ impl Scene {
             input_chars: chars_of(request),
             ..Self::default()
         };
-        for message in &request.messages {
+        for message in request.messages.iter() {
             match message {
                 Message::User { text } => scene.prompt.clone_from(text),
                 Message::Assistant(_) => scene.turn += 1,
@@ -219,7 +219,8 @@ mod tests {
             content: "42".to_owned(),
             is_error: false,
         };
-        request.messages.extend([Message::Assistant(done.turn), result]);
+        std::sync::Arc::make_mut(&mut request.messages)
+            .extend([Message::Assistant(done.turn), result]);
         let done = answer(&provider, &request).await.unwrap();
         assert_eq!(done.turn.text, "it says 42");
         // "a", "" and "42": 3 characters; "it says 42": 10.
