@@ -155,13 +155,6 @@ impl ToolSet {
         outcome
     }
 
-    /// Takes down a call that was not let through.
-    pub fn note_refused(&self, asked: &ToolCall, outcome: &ToolOutcome) {
-        if let Some(tape) = &self.tape {
-            tape.note(asked, outcome);
-        }
-    }
-
     async fn do_it(&self, call: &ToolCall, context: &ToolContext) -> ToolOutcome {
         let Some(entry) = self.get(&call.name) else { return self.refusal(&call.name) };
         let limit = entry.tool.limit(context);

@@ -69,7 +69,7 @@ impl Turn {
             Some(blocked) => {
                 let words = format!("`{}` was not called: {blocked}", call.name);
                 let outcome = ToolOutcome::new(Verdict::Denied, words);
-                self.tools.note_refused(call, &outcome);
+                self.tools.note(call, &outcome);
                 outcome
             }
             None if self.opens_part(&made) => self.nest(call, &made, n, model, observer).await,
