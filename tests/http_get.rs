@@ -331,7 +331,7 @@ async fn every_redirect_is_judged_and_there_are_only_so_many() {
 async fn an_answer_without_end_is_read_up_to_the_bound_and_its_connection_closed() {
     let site = Site::new(|_, stream| {
         say(stream, b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n");
-        while stream.write_all(&[b'x'; 64 * 1024]).is_ok() {}
+        while stream.write_all(&[b'x'; 8 * 1024]).is_ok() {}
     });
     let outcome = Desk::near().get(&site.url("/")).await;
     assert_eq!((outcome.verdict, outcome.output_bytes), (Verdict::Ok, 2 << 20));

@@ -619,7 +619,7 @@ fn an_error_in_defaults_is_one_error_of_the_configuration() {
         listed(&problems, folder.path()),
         "config.toml:4:8 [lane] there is no lane `x`\n    name it under [lanes] in config.toml\n\
          config.toml:5:16 [agent.tools] there is no tool `fly`\n    \
-         there are read, write, edit, list, grep, exec, http_get, history\n\
+         there are read, write, edit, list, grep, exec, http_get, message, history, subturn\n\
          config.toml:6:8 [defaults.limits.timout] unknown key `timout`\n    did you mean `timeout`?\n"
     );
 }

@@ -58,7 +58,8 @@ impl Try {
         if !self.outlet.hooks.has(HookPoint::MessageSent) {
             return;
         }
-        let (About::Run(about) | About::Incident(about, _)) = &outgoing.about;
+        let (About::Run(about) | About::Message(about, _) | About::Incident(about, _)) =
+            &outgoing.about;
         let household = self.household(about);
         let sent = MessageSent {
             target: outgoing.target.clone(),
@@ -91,7 +92,7 @@ impl Try {
 /// The run that a letter tells of.
 fn facts(letter: &Letter) -> Option<RunFacts> {
     let run = match &letter.content {
-        Content::Run(run) => Some(run),
+        Content::Run(run) | Content::Message(run, _) => Some(run),
         Content::Incident(_, _, run) => run.as_ref(),
     }?;
     Some(RunFacts {

@@ -35,6 +35,8 @@ pub(super) struct Letter {
 pub(super) enum Content {
     /// How a run has ended.
     Run(Box<RunRecord>),
+    /// What a run has to say while it goes on.
+    Message(Box<RunRecord>, String),
     /// What has become of an incident, with the run that showed it.
     Incident(Box<IncidentRecord>, IncidentEvent, Option<Box<RunRecord>>),
 }
@@ -48,13 +50,14 @@ pub(super) struct Notice {
 }
 
 impl Letter {
-    /// The text of a success; `None` of everything else.
+    /// The text of a success, or of a message; `None` of everything else.
     pub(super) fn reply(&self) -> Option<String> {
         match &self.content {
             Content::Run(run) if run.state == State::Succeeded.as_str() => {
                 let texts: Vec<_> = run.payloads.iter().map(|it| it.text.as_str()).collect();
                 Some(texts.join("\n\n"))
             }
+            Content::Message(_, text) => Some(text.clone()),
             Content::Run(_) | Content::Incident(..) => None,
         }
     }
@@ -68,6 +71,9 @@ impl Letter {
     pub(super) fn json(&self) -> serde_json::Result<Vec<u8>> {
         match &self.content {
             Content::Run(run) => serde_json::to_vec(run),
+            Content::Message(run, text) => serde_json::to_vec(&json!({
+                "event": "message", "text": text, "run": run,
+            })),
             Content::Incident(incident, event, run) => serde_json::to_vec(&json!({
                 "event": event.as_str(), "incident": incident, "run": run,
             })),
@@ -78,7 +84,7 @@ impl Letter {
     pub(super) fn notice(&self) -> Notice {
         let next_due = self.next_due.as_deref();
         match &self.content {
-            Content::Run(run) => of_run(run, next_due),
+            Content::Run(run) | Content::Message(run, _) => of_run(run, next_due),
             Content::Incident(incident, IncidentEvent::Opened, run) => {
                 of_opened(incident, run.as_deref(), next_due)
             }
@@ -90,7 +96,9 @@ impl Letter {
     pub(super) fn subject(&self) -> Result<String, String> {
         let subject = match (&self.subject, &self.content) {
             (Some(template), _) => self.fill_in(template),
-            (None, Content::Run(run)) if self.reply().is_some() => Ok(run.job.clone()),
+            (None, Content::Run(run) | Content::Message(run, _)) if self.reply().is_some() => {
+                Ok(run.job.clone())
+            }
             (None, _) => Ok(self.notice().title),
         };
         // A line of its own: whatever a template makes of it.
@@ -100,7 +108,7 @@ impl Letter {
     /// The job that it is about, or the provider.
     pub(super) fn job(&self) -> &str {
         match &self.content {
-            Content::Run(run) => &run.job,
+            Content::Run(run) | Content::Message(run, _) => &run.job,
             Content::Incident(incident, ..) => {
                 incident.job.as_deref().or(incident.provider.as_deref()).unwrap_or_default()
             }
@@ -110,7 +118,7 @@ impl Letter {
     /// The run or the incident.
     pub(super) fn id(&self) -> &str {
         match &self.content {
-            Content::Run(run) => &run.run_id,
+            Content::Run(run) | Content::Message(run, _) => &run.run_id,
             Content::Incident(incident, ..) => &incident.incident,
         }
     }
@@ -118,7 +126,7 @@ impl Letter {
     /// How the run ended, or what has become of the incident.
     pub(super) fn state(&self) -> &str {
         match &self.content {
-            Content::Run(run) => &run.state,
+            Content::Run(run) | Content::Message(run, _) => &run.state,
             Content::Incident(_, event, _) => event.as_str(),
         }
     }
@@ -126,7 +134,7 @@ impl Letter {
     /// `template` with what is known of the run, or of the incident.
     pub(super) fn fill_in(&self, template: &str) -> Result<String, String> {
         let (ended, due, started, attempt, trigger, kind) = match &self.content {
-            Content::Run(run) => {
+            Content::Run(run) | Content::Message(run, _) => {
                 let ended = run.finished_at.as_ref().unwrap_or(&run.queued_at);
                 let due = run.due_at.as_ref().unwrap_or(ended);
                 let kind = run.error.as_ref().map_or("", |error| error.kind.as_str());

@@ -305,7 +305,9 @@ impl Try {
                 delivery_id: outgoing.delivery_id.clone(),
                 attachments: match (&content, outgoing.attach) {
                     (Content::Run(run), true) => self.kept(run),
-                    (Content::Run(_) | Content::Incident(..), _) => Vec::new(),
+                    (Content::Run(_) | Content::Message(..) | Content::Incident(..), _) => {
+                        Vec::new()
+                    }
                 },
                 content,
                 subject: outgoing.subject.clone(),
@@ -359,6 +361,11 @@ fn content(store: &Store, about: &About) -> Result<Option<(Content, Option<Strin
             let Some(run) = reader.run(run_id)? else { return Ok(None) };
             let next_due = reader.next_due_of(&run.job)?;
             Ok(Some((Content::Run(Box::new(run)), next_due)))
+        }
+        About::Message(run_id, text) => {
+            let Some(run) = reader.run(run_id)? else { return Ok(None) };
+            let next_due = reader.next_due_of(&run.job)?;
+            Ok(Some((Content::Message(Box::new(run), text.clone()), next_due)))
         }
         About::Incident(id, event) => {
             let Some(incident) = reader.incident(id)? else { return Ok(None) };

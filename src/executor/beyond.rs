@@ -7,19 +7,59 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-use super::run::Executor;
+use super::holdings::Holdings;
+use super::run::{Executor, Ticket};
 use crate::cassette::Deck;
+use crate::clock::{Clock, to_millis};
+use crate::job::Masker;
+use crate::run::RunId;
 use crate::store::{QueryLimits, Reader, Store, StoreError};
-use crate::tools::{AskBounds, Beyond, Ledger, Rows};
+use crate::tools::{AskBounds, Beyond, Ledger, Post, Posted, Rows};
 
 impl Executor {
     /// What the configuration lets the tools of a run reach.
-    pub(super) fn beyond(&self) -> Beyond {
+    pub(super) fn beyond(&self, ticket: &Ticket, holdings: &Holdings) -> Beyond {
         let history = self.deck.as_ref().and_then(Deck::history);
         Beyond {
             allow_hosts: self.config.allow_hosts.clone(),
             ledger: Some(Arc::new(Past { store: self.store.clone(), history })),
+            post: Some(Arc::new(Outbox {
+                run_id: ticket.run_id.clone(),
+                targets: self.config.targets.keys().cloned().collect(),
+                masker: Arc::clone(&holdings.masker),
+                store: self.store.clone(),
+                clock: Arc::clone(&self.clock),
+            })),
         }
+    }
+}
+
+/// The outbox, as one run may use it.
+struct Outbox {
+    run_id: RunId,
+    targets: Vec<String>,
+    masker: Arc<Masker>,
+    store: Store,
+    clock: Arc<dyn Clock>,
+}
+
+impl Post for Outbox {
+    fn targets(&self) -> Vec<String> {
+        self.targets.clone()
+    }
+
+    /// Whoever may stop a message looks at the rows of the outbox: this is one of them.
+    fn put(&self, n: usize, target: &str, text: &str) -> BoxFuture<'_, Result<Posted, String>> {
+        let (target, text) = (target.to_owned(), self.masker.mask(text).into_owned());
+        async move {
+            let now = to_millis(self.clock.wall());
+            match self.store.put_message(&self.run_id, n, &target, &text, now).await {
+                Ok(true) => Ok(Posted::Queued),
+                Ok(false) => Ok(Posted::Suppressed),
+                Err(error) => Err(format!("the ledger: {error}")),
+            }
+        }
+        .boxed()
     }
 }
 

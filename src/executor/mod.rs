@@ -28,6 +28,7 @@ mod lanes;
 mod milestone;
 mod models;
 mod next_attempt;
+mod part;
 mod prepare;
 mod probe;
 mod progress;

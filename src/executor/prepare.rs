@@ -54,7 +54,7 @@ impl Executor {
         let prompt = rendered(words)?;
         let passed = spec.gate.as_ref().map(|gate| gate.output);
         let prompt = with_gate(prompt, &template, passed, &known);
-        let beyond = self.beyond();
+        let beyond = self.beyond(ticket, holdings);
         let tools = ToolSet::native_with(&agent.tools, &beyond)
             .map_err(|error| invalid(error.to_string()))?;
         let tools = match &self.deck {

@@ -1,16 +1,19 @@
 //! What a turn tells, passed on: to the watchdog, to whoever listens, to the ledger.
 
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::events::RunEvents;
+use super::part::Inside;
 use super::watchdog::Watchdog;
 use crate::job::{Masker, StreamMasker};
 use crate::run::{EventPhase, Phase, RunId, Stream};
 use crate::store::{Actor, AuditKind, AuditRow, Store, ToolCallRow};
 use crate::tools::Verdict;
-use crate::turn::{Observer, TurnEvent};
+use crate::turn::{Model, Observer, PartEnd, Turn, TurnEvent};
 
 /// Watches one turn on behalf of its run.
 pub(super) struct Progress<'a> {
@@ -19,6 +22,8 @@ pub(super) struct Progress<'a> {
     pub(super) events: &'a RunEvents,
     pub(super) masker: &'a Masker,
     pub(super) store: &'a Store,
+    /// Where it goes on, if it is a part of the work inside of a call.
+    pub(super) inside: Option<Inside<'a>>,
     said: Mutex<Said>,
 }
 
@@ -38,6 +43,7 @@ impl Said {
 impl Observer for Progress<'_> {
     fn entered(&self, phase: Phase) {
         self.watchdog.entered(phase);
+        self.pulse_around();
     }
 
     fn opened(&self) {
@@ -46,11 +52,12 @@ impl Observer for Progress<'_> {
 
     fn pulse(&self) {
         self.watchdog.pulse();
+        self.pulse_around();
     }
 
     fn tell(&self, event: TurnEvent<'_>) {
         if matches!(event, TurnEvent::ToolStart { .. } | TurnEvent::ToolEnd { .. }) {
-            self.watchdog.pulse();
+            self.pulse();
         }
         if let TurnEvent::ToolStart { tool, .. } = &event {
             self.store.offer_audit(AuditRow {
@@ -71,7 +78,11 @@ impl Observer for Progress<'_> {
                 started_at: *started_at,
                 duration: *duration,
                 output_bytes: outcome.output_bytes,
+                inside: self.inside.map(|inside| inside.n),
             });
+        }
+        if let Some(inside) = self.inside {
+            return self.tell_of_part(inside, &event);
         }
         match event {
             TurnEvent::Text(piece) => {
@@ -97,6 +108,16 @@ impl Observer for Progress<'_> {
             TurnEvent::ToolStart { .. } | TurnEvent::ToolEnd { .. } => self.tell_shown(&event),
         }
     }
+
+    fn drive_part<'a>(
+        &'a self,
+        n: u32,
+        turn: &'a mut Turn,
+        model: &'a Model,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<String, PartEnd>> {
+        self.watch_part(n, turn, model, within)
+    }
 }
 
 impl<'a> Progress<'a> {
@@ -107,7 +128,41 @@ impl<'a> Progress<'a> {
         masker: &'a Masker,
         store: &'a Store,
     ) -> Self {
-        Self { run_id, watchdog, events, masker, store, said: Mutex::new(Said::begin(masker)) }
+        let said = Mutex::new(Said::begin(masker));
+        Self { run_id, watchdog, events, masker, store, inside: None, said }
+    }
+
+    /// The same for a part that has a watchdog of its own.
+    pub(super) fn inside<'b>(&'b self, inside: Inside<'b>, watchdog: &'b Watchdog) -> Progress<'b> {
+        let part = Progress::new(self.run_id, watchdog, self.events, self.masker, self.store);
+        Progress { inside: Some(inside), ..part }
+    }
+
+    fn pulse_around(&self) {
+        if let Some(inside) = self.inside {
+            inside.around.pulse();
+        }
+    }
+
+    /// What a part says is no answer of its run: its texts are told as the progress of its call,
+    /// each when it is complete. Its calls are calls, which say in which one they were made.
+    fn tell_of_part(&self, inside: Inside<'_>, event: &TurnEvent<'_>) {
+        match event {
+            TurnEvent::AssistantStart { .. } | TurnEvent::Text(_) | TurnEvent::Reasoning(_) => {}
+            TurnEvent::AssistantEnd { text, .. } => {
+                let data = Map::from_iter([
+                    ("n".to_owned(), inside.n.into()),
+                    ("tool".to_owned(), "subturn".into()),
+                    ("text".to_owned(), self.masker.mask(text).into()),
+                ]);
+                self.events.tell(Stream::Tool, EventPhase::Update, data);
+            }
+            TurnEvent::ToolStart { .. } | TurnEvent::ToolEnd { .. } => {
+                let (stream, phase, mut data) = self.shown(event);
+                data.insert("inside".to_owned(), inside.n.into());
+                self.events.tell(stream, phase, data);
+            }
+        }
     }
 
     fn said(&self) -> MutexGuard<'_, Said> {

@@ -145,6 +145,17 @@ impl Watchdog {
         self.changed.notify_one();
     }
 
+    /// A watchdog for a part of the work inside of a call.
+    pub(super) fn of_part(&self) -> Self {
+        Self::new(Arc::clone(&self.clock), None)
+    }
+
+    /// The limits of the requests that go on.
+    pub(super) fn request_limits(&self) -> RunLimits {
+        let RunLimits { idle, first_token, provider, .. } = self.state().limits;
+        RunLimits { idle, first_token, provider, ..RunLimits::default() }
+    }
+
     /// The run has come to `phase`.
     pub fn entered(&self, phase: Phase) {
         let entering = match phase {

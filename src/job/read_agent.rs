@@ -14,10 +14,9 @@ use super::tree::Item;
 
 /// The tools that a job may name.
 pub(crate) const TOOLS: &[&str] =
-    &["read", "write", "edit", "list", "grep", "exec", "http_get", "history"];
+    &["read", "write", "edit", "list", "grep", "exec", "http_get", "message", "history", "subturn"];
 /// Those of a job that names none: they change nothing.
 pub(crate) const DEFAULT_TOOLS: &[&str] = &["read", "list", "grep"];
-const LATER_TOOLS: &[&str] = &["message", "subturn"];
 /// A longer prompt file is not a prompt.
 const PROMPT_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -254,9 +253,7 @@ fn tools(reader: &mut Reader<'_>) -> Vec<String> {
     };
     let mut tools: Vec<String> = Vec::new();
     for (tool, node) in written {
-        let refusal = if LATER_TOOLS.contains(&tool) {
-            Some((format!("the tool `{tool}` is not supported yet"), None))
-        } else if !TOOLS.contains(&tool) {
+        let refusal = if !TOOLS.contains(&tool) {
             let help = did_you_mean(tool, TOOLS.iter().copied())
                 .unwrap_or_else(|| format!("there are {}", TOOLS.join(", ")));
             Some((format!("there is no tool `{tool}`"), Some(help)))

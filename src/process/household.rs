@@ -132,6 +132,8 @@ struct Inner {
 struct State {
     is_ended: bool,
     trees: Vec<Arc<Tree>>,
+    /// What ends with it, and may end before.
+    parts: Vec<Household>,
     /// What was found outside of any tree.
     strays: TreeEnd,
 }
@@ -141,6 +143,16 @@ impl Household {
     pub fn new(supervisor: SupervisorPath, run_id: impl Into<String>) -> Self {
         let run_id = run_id.into();
         Self(Arc::new(Inner { supervisor, run_id, state: Mutex::default() }))
+    }
+
+    /// An empty one that ends with this one, and can be ended before.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        let part = Self::new(self.0.supervisor.clone(), self.0.run_id.clone());
+        let mut state = self.lock();
+        part.lock().is_ended = state.is_ended;
+        state.parts.push(part.clone());
+        part
     }
 
     /// Starts a command under a supervisor of its own.
@@ -185,13 +197,18 @@ impl Household {
     /// It takes `grace` and a moment; where the kernel will not let a process go, a few seconds.
     pub async fn end_all(&self, grace: Duration) -> TreeEnd {
         let give_up_at = SystemClock.monotonic() + grace;
-        let trees = {
+        let (trees, parts) = {
             let mut state = self.lock();
             state.is_ended = true;
-            state.trees.clone()
+            (state.trees.clone(), state.parts.clone())
         };
         let mut all = TreeEnd::default();
-        for end in join_all(trees.iter().map(|tree| tree.end(grace))).await {
+        // A part has none of its own.
+        let parts = parts.iter().map(|part| Box::pin(part.end_all(grace)));
+        let parts = join_all(parts);
+        let trees_end = join_all(trees.iter().map(|tree| tree.end(grace)));
+        let (trees_end, parts_end) = tokio::join!(trees_end, parts);
+        for end in trees_end.into_iter().chain(parts_end) {
             all.add(end);
         }
         let is_lost = |tree: &Arc<Tree>| !matches!(tree.ended(), Some(SupervisorEnd::Told(_)));
@@ -208,20 +225,25 @@ impl Household {
     /// Kills what carries this run's mark, and all supervisors, at once: for whoever has no time
     /// left. What is still there afterwards is counted.
     pub async fn kill_all(&self) -> TreeEnd {
-        let trees = {
+        let (trees, parts) = {
             let mut state = self.lock();
             state.is_ended = true;
-            state.trees.clone()
+            (state.trees.clone(), state.parts.clone())
         };
         for tree in &trees {
             tree.kill_supervisor();
+        }
+        for part in parts {
+            Box::pin(part.kill_all()).await;
         }
         stray::end(&Mark::Run(self.0.run_id.clone()), Duration::ZERO).await
     }
 
     /// Whether a supervisor was killed: what had hidden from it may live on.
     pub fn has_lost_one(&self) -> bool {
-        self.lock().trees.iter().any(|tree| tree.ended() == Some(SupervisorEnd::Lost))
+        let state = self.lock();
+        state.trees.iter().any(|tree| tree.ended() == Some(SupervisorEnd::Lost))
+            || state.parts.iter().any(Self::has_lost_one)
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the room that starts processes")]

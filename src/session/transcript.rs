@@ -81,6 +81,8 @@ pub struct Transcript {
     file: File,
     unwritten: Vec<u8>,
     last_id: u64,
+    /// The call that it is a part of, if it is one of a part.
+    part: Option<u32>,
     /// Id and tool of each call that has no result yet.
     open_calls: Vec<(String, String)>,
     masker: Arc<Masker>,
@@ -121,6 +123,7 @@ impl Transcript {
             file: File::from_std(file),
             unwritten,
             last_id: entries.iter().map(|entry| entry.id).max().unwrap_or(0),
+            part: None,
             open_calls: Vec::new(),
             masker,
             clock,
@@ -191,6 +194,28 @@ impl Transcript {
         body
     }
 
+    /// The transcript of a part of the work inside of the `n`th call: notes in the same file, so
+    /// that whoever reads the conversation passes them over. Nothing is appended here until
+    /// [`Transcript::goes_on_after`] it.
+    pub async fn part(&mut self, n: u32) -> io::Result<Self> {
+        Ok(Self {
+            path: self.path.clone(),
+            file: self.file.try_clone().await?,
+            unwritten: std::mem::take(&mut self.unwritten),
+            last_id: self.last_id,
+            part: Some(n),
+            open_calls: Vec::new(),
+            masker: Arc::clone(&self.masker),
+            clock: Arc::clone(&self.clock),
+        })
+    }
+
+    /// Goes on where that of its part has come to.
+    pub fn goes_on_after(&mut self, part: Self) {
+        self.last_id = part.last_id;
+        self.unwritten.splice(..0, part.unwritten);
+    }
+
     /// Appends an entry of another type.
     pub async fn note(&mut self, what: &str, body: Value) {
         self.entry("custom", json!({ "name": what, "data": body })).await;
@@ -214,6 +239,13 @@ impl Transcript {
     }
 
     async fn entry(&mut self, kind: &str, body: Value) -> u64 {
+        let (kind, body) = match self.part {
+            None => (kind, body),
+            Some(n) => {
+                let data = json!({ "n": n, "type": kind, "entry": body });
+                ("custom", json!({ "name": "subturn", "data": data }))
+            }
+        };
         let parent = (self.last_id > 0).then_some(self.last_id);
         self.last_id += 1;
         let mut line = json!({

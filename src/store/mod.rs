@@ -15,6 +15,7 @@ mod incidents;
 mod instant;
 mod jobs;
 mod ledger;
+mod messages;
 mod migrate;
 mod outbox;
 mod pages;

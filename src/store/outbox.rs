@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::error::StoreError;
 use super::incidents::IncidentEvent;
+use super::messages;
 use super::writer::Patience;
 use super::{Reader, Store, instant};
 use crate::job::{BestEffort, DeliverSpec, DeliverWhen, JobId};
@@ -45,6 +46,8 @@ pub struct Outgoing {
 pub enum About {
     /// How a run has ended.
     Run(String),
+    /// What a run has to say while it goes on, by `message`.
+    Message(String, String),
     /// What has become of an incident.
     Incident(String, IncidentEvent),
 }
@@ -213,7 +216,7 @@ fn put(db: &Connection, run_id: &str, now: Timestamp) -> rusqlite::Result<()> {
     else {
         return Ok(());
     };
-    let is_silent = reply.is_some_and(|reply| is_silence(&reply, &sends.silent_token));
+    let is_silent = reply.as_ref().is_some_and(|reply| is_silence(reply, &sends.silent_token));
     let outcome = match (unsent, is_silent) {
         (true, _) => Some("asked for without deliveries"),
         (false, true) => Some("the reply says that there is nothing to say"),
@@ -230,6 +233,12 @@ fn put(db: &Connection, run_id: &str, now: Timestamp) -> rusqlite::Result<()> {
         if !is_sent_after(deliver.when, state) {
             continue;
         }
+        let outcome = match (outcome, &reply) {
+            (None, Some(reply)) if messages::is_sent(db, run_id, &deliver.to, reply)? => {
+                Some("the run has sent it already")
+            }
+            (outcome, _) => outcome,
+        };
         insert.execute(params![
             format!("{run_id}-{n}"),
             run_id,
@@ -265,13 +274,16 @@ pub(super) fn is_silence(payload: &str, token: &str) -> bool {
 }
 
 const OUTGOING: &str = "delivery_id, run_id, target, subject, attach, attempts, parts_sent,
-     queued_at, repeats, incident, event";
+     queued_at, repeats, incident, event, text";
 
 fn outgoing_from(row: &Row<'_>) -> rusqlite::Result<Outgoing> {
     let about = match (row.get(9)?, row.get::<_, Option<String>>(10)?.as_deref()) {
         (Some(incident), Some("over")) => About::Incident(incident, IncidentEvent::Over),
         (Some(incident), _) => About::Incident(incident, IncidentEvent::Opened),
-        (None, _) => About::Run(row.get(1)?),
+        (None, _) => match row.get(11)? {
+            Some(text) => About::Message(row.get(1)?, text),
+            None => About::Run(row.get(1)?),
+        },
     };
     Ok(Outgoing {
         delivery_id: row.get(0)?,

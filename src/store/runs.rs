@@ -79,6 +79,8 @@ pub struct ToolCallRow {
     pub duration: Duration,
     /// What it returned, before any cut.
     pub output_bytes: u64,
+    /// The call of `subturn` that it was made in.
+    pub inside: Option<u32>,
 }
 
 impl Store {
@@ -146,8 +148,8 @@ impl Store {
         self.writer
             .enqueue("tool call", move |db| {
                 db.prepare_cached(
-                    "INSERT INTO tool_calls (run_id, n, tool, outcome, exit_code, started_at, duration_ms, output_bytes)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    "INSERT INTO tool_calls (run_id, n, tool, outcome, exit_code, started_at, duration_ms, output_bytes, inside)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
                 )?
                 .execute(params![
                     run_id.as_str(),
@@ -158,6 +160,7 @@ impl Store {
                     instant::text(call.started_at),
                     instant::millis(call.duration),
                     i64::try_from(call.output_bytes).unwrap_or(i64::MAX),
+                    call.inside,
                 ])
                 .map(drop)
             })

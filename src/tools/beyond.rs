@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::history::Ledger;
+use super::message::Post;
 
 /// What of the world a run's native tools may reach. A tool whose part is missing says so.
 #[derive(Clone, Default)]
@@ -11,4 +12,6 @@ pub struct Beyond {
     pub allow_hosts: Vec<String>,
     /// The history.
     pub ledger: Option<Arc<dyn Ledger>>,
+    /// The way out to people.
+    pub post: Option<Arc<dyn Post>>,
 }

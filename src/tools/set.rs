@@ -10,6 +10,8 @@ use super::beyond::Beyond;
 use super::exec::Exec;
 use super::history::History;
 use super::http_get::HttpGet;
+use super::message::Message;
+use super::subturn::Subturn;
 use super::tape::{CallTape, Permission};
 use super::tool::{Tool, ToolContext, ToolOutcome, Verdict};
 use super::{edit, grep, list, read, write};
@@ -54,8 +56,10 @@ impl ToolSet {
     pub const READ_ONLY: &[&str] = &["read", "list", "grep"];
 
     /// Every native tool.
-    pub const NATIVE: &[&str] =
-        &["read", "write", "edit", "list", "grep", "exec", "http_get", "history"];
+    pub const NATIVE: &[&str] = &[
+        "read", "write", "edit", "list", "grep", "exec", "http_get", "message", "history",
+        "subturn",
+    ];
 
     /// The native tools with these names, as far as they reach nothing beyond the workspace.
     pub fn native<S: AsRef<str>>(names: &[S]) -> Result<Self, UnknownTool> {
@@ -74,6 +78,8 @@ impl ToolSet {
                 "grep" => Arc::new(grep::TOOL),
                 "exec" => Arc::new(Exec),
                 "http_get" => Arc::new(HttpGet::new(beyond.allow_hosts.clone())),
+                "message" => Arc::new(Message::new(beyond.post.clone())),
+                "subturn" => Arc::new(Subturn),
                 "history" => Arc::new(History(beyond.ledger.clone())),
                 _ => return Err(UnknownTool { name: name.to_owned(), nearest: nearest(name) }),
             };
@@ -100,6 +106,14 @@ impl ToolSet {
     /// Their names, in the same order.
     pub fn names(&self) -> Vec<&str> {
         self.entries.iter().map(|entry| entry.definition.name.as_str()).collect()
+    }
+
+    /// The same tools, as far as they have one of these names, with the same tape.
+    #[must_use]
+    pub(crate) fn only(&self, names: &[String]) -> Self {
+        let is_named = |entry: &&Entry| names.contains(&entry.definition.name);
+        let entries = self.entries.iter().filter(is_named).cloned().collect();
+        Self { entries, tape: self.tape.clone() }
     }
 
     /// The set with a tape that takes down its calls, or answers them.
@@ -134,7 +148,7 @@ impl ToolSet {
         outcome
     }
 
-    /// Takes down a call that was not let through.
+    /// Takes down a call that was not let through, or not made by a tool.
     pub fn note_refused(&self, asked: &ToolCall, outcome: &ToolOutcome) {
         if let Some(tape) = &self.tape {
             tape.note(asked, outcome);
@@ -236,7 +250,9 @@ mod tests {
             "grep {pattern, path?}",
             "exec {command, timeout?}",
             "http_get {url}",
+            "message {target, text}",
             "history {sql}",
+            "subturn {prompt, tools?, timeout?, max_tokens?}",
         ];
         assert_eq!(offered, want);
     }

@@ -83,11 +83,28 @@ impl Bounds {
         }
     }
 
+    /// The purse as a part of the turn sees it: what the turn has spent itself is gone.
+    pub(super) fn purse_of_part(&self, bill: &Bill) -> Arc<dyn Purse> {
+        Arc::new(PurseOfPart { around: Arc::clone(&self.purse), before: bill.usd() })
+    }
+
     /// How every limit on money stands.
     fn standings(&self, bill: &Bill) -> Vec<Standing> {
         let spent = bill.usd();
         let own = self.max_usd.map(|allowed| Standing { cap: Cap::Run, spent, allowed });
         own.into_iter().chain(self.purse.after(spent)).collect()
+    }
+}
+
+#[derive(Debug)]
+struct PurseOfPart {
+    around: Arc<dyn Purse>,
+    before: Usd,
+}
+
+impl Purse for PurseOfPart {
+    fn after(&self, usd: Usd) -> Vec<Standing> {
+        self.around.after(self.before + usd)
     }
 }
 
@@ -132,6 +149,13 @@ impl Bill {
     /// What the attempt has used.
     pub(super) fn of_attempt(&self) -> AttemptBill {
         AttemptBill { usage: self.attempt.usage.plus(self.request.usage), ..self.attempt }
+    }
+
+    /// What a part has used was used here.
+    pub(super) fn absorb(&mut self, part: &Self) {
+        self.usage = self.usage.plus(part.usage());
+        self.usd = self.usd + part.usd();
+        self.attempt.usage = self.attempt.usage.plus(part.usage());
     }
 
     pub(super) fn begin_attempt(&mut self) {

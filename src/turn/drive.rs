@@ -1,5 +1,7 @@
 //! The loop: ask, stream, call tools, ask again.
 
+mod nested;
+
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
@@ -134,6 +136,10 @@ pub struct Turn {
     streaming: String,
     last_call: Option<(ToolCall, String)>,
     repeats: u32,
+    /// The part of the work that goes on inside of a call.
+    inner: Option<Box<Turn>>,
+    /// How many there were.
+    parts: u32,
 }
 
 impl Turn {
@@ -157,6 +163,8 @@ impl Turn {
             streaming: String::new(),
             last_call: None,
             repeats: 0,
+            inner: None,
+            parts: 0,
         };
         turn.note_hooks().await;
         turn.add(Message::User { text: prompt }, None).await;
@@ -180,7 +188,7 @@ impl Turn {
             match completion.finish {
                 Finish::ToolCalls => {
                     let chars_max = Window::of(model.context_window).tool_result_chars();
-                    self.call_tools(completion.turn, chars_max, observer).await?;
+                    self.call_tools(completion.turn, chars_max, model, observer).await?;
                 }
                 Finish::Stop => {
                     observer.entered(Phase::Output);
@@ -203,12 +211,17 @@ impl Turn {
     /// Completes the transcript: a call without a result gets one that says `why`. Returns how
     /// many had none.
     pub async fn close(&mut self, why: &str) -> Result<usize, TranscriptError> {
-        self.transcript.close(why).await
+        let of_part = self.take_part_back(why).await;
+        let own = self.transcript.close(why).await;
+        Ok(of_part? + own?)
     }
 
     /// The counts so far.
     pub fn tally(&self) -> Tally {
-        Tally { usage: self.bill.usage(), usd: self.bill.usd(), ..self.tally }
+        let part = self.part_bill();
+        let usage = self.bill.usage().plus(part.map(Bill::usage).unwrap_or_default());
+        let usd = self.bill.usd() + part.map(Bill::usd).unwrap_or_default();
+        Tally { usage, usd, ..self.inner.as_ref().map_or(self.tally, |part| part.tally) }
     }
 
     /// From here on [`Turn::spent`] counts anew.
@@ -218,7 +231,9 @@ impl Turn {
 
     /// What the attempt has used so far.
     pub fn spent(&self) -> AttemptBill {
-        self.bill.of_attempt()
+        let own = self.bill.of_attempt();
+        let part = self.part_bill().map(Bill::usage).unwrap_or_default();
+        AttemptBill { usage: own.usage.plus(part), ..own }
     }
 
     /// Answer text of the response that was cut, or of the last one.
@@ -302,11 +317,12 @@ impl Turn {
         &mut self,
         said: AssistantTurn,
         chars_max: usize,
+        model: &Model,
         observer: &dyn Observer,
     ) -> Result<(), TurnEnd> {
         observer.entered(Phase::Tool);
         for call in said.tool_calls {
-            let (outcome, blocked) = self.call_one(&call, observer).await;
+            let (outcome, blocked) = self.call_one(&call, model, observer).await;
             let content = cut(&self.masker.mask(&outcome.content), chars_max);
             let content = match self.persisted(&call, &content, outcome.verdict).await {
                 Some(changed) => cut(&self.masker.mask(&changed), chars_max),
@@ -331,14 +347,16 @@ impl Turn {
     async fn call_one(
         &mut self,
         call: &ToolCall,
+        model: &Model,
         observer: &dyn Observer,
     ) -> (ToolOutcome, Option<Blocked>) {
         self.tally.tool_calls += 1;
         // A model may call anything anything: what is stored and shown of it is masked.
-        let (n, tool) = (self.tally.tool_calls, &*self.masker.mask(&call.name));
+        let masker = Arc::clone(&self.masker);
+        let (n, tool) = (self.tally.tool_calls, &*masker.mask(&call.name));
         observer.tell(TurnEvent::ToolStart { n, tool, arguments: &call.arguments });
         let (started_at, start) = (self.clock.wall(), self.clock.monotonic());
-        let (outcome, blocked) = self.call_if_allowed(call).await;
+        let (outcome, blocked) = self.call_if_allowed(call, n, model, observer).await;
         match outcome.verdict {
             Verdict::Ok => {}
             Verdict::Denied => self.tally.denied_calls += 1,

@@ -4,7 +4,8 @@ use crate::hooks::{AfterToolCall, BeforeToolCall, Blocked, MessageSending, ToolR
 use crate::provider::{AssistantTurn, Message, ToolCall};
 use crate::tools::{ToolOutcome, Verdict};
 
-use super::drive::Turn;
+use super::drive::{Model, Turn};
+use super::observe::Observer;
 use crate::config::HookPoint;
 
 /// The tool that sends messages: each of its calls is one that goes out.
@@ -40,7 +41,13 @@ impl Turn {
     }
 
     /// Makes a call, unless a hook refuses it.
-    pub(super) async fn call_if_allowed(&self, call: &ToolCall) -> (ToolOutcome, Option<Blocked>) {
+    pub(super) async fn call_if_allowed(
+        &mut self,
+        call: &ToolCall,
+        n: u32,
+        model: &Model,
+        observer: &dyn Observer,
+    ) -> (ToolOutcome, Option<Blocked>) {
         let gate = self
             .hooks
             .ask(BeforeToolCall {
@@ -65,6 +72,7 @@ impl Turn {
                 self.tools.note_refused(call, &outcome);
                 outcome
             }
+            None if self.opens_part(&made) => self.nest(call, &made, n, model, observer).await,
             None => self.tools.call_in_place_of(call, &made, &self.context).await,
         };
         let took = self.clock.monotonic() - start;

@@ -18,7 +18,7 @@ pub use budget::{AttemptBill, Bounds, OverLimit, Purse};
 pub use compaction::{CompactionPlan, Conversation, PromptPlace, plan_compaction};
 pub(crate) use drive::cut;
 pub use drive::{Model, Opening, Tally, Turn, TurnEnd};
-pub use observe::{Observer, TurnEvent};
+pub use observe::{Observer, PartEnd, TurnEvent};
 pub use prompt::{
     Assembled, BOOTSTRAP_FILES, BootstrapFile, Known, Material, Overrides, Part, PartKind,
     PartReport, PromptError, Tools, Variables, assemble, base, read_bootstrap, render,

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::drive::{Model, Turn};
 use crate::run::Phase;
 use crate::tools::ToolOutcome;
 
@@ -21,6 +23,25 @@ pub trait Observer: Send + Sync {
 
     /// Something to show.
     fn tell(&self, event: TurnEvent<'_>);
+
+    /// Drives `turn`, the part of the work that the `n`th call has opened, `within` that time, and
+    /// keeps the limits of its requests: the turn around it is a tool at work meanwhile.
+    fn drive_part<'a>(
+        &'a self,
+        n: u32,
+        turn: &'a mut Turn,
+        model: &'a Model,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<String, PartEnd>>;
+}
+
+/// Why a part ended without an answer, in words for the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PartEnd {
+    /// By itself.
+    Failed(String),
+    /// By a limit.
+    Cut(String),
 }
 
 /// Something to show.

@@ -1,0 +1,138 @@
+//! A part of the work in a conversation of its own, inside of one call (`subturn`).
+//!
+//! A part shares everything of its turn that has an end: its tokens and money, its model requests,
+//! the time of the call, the count of tool calls, the transcript. It runs where its turn runs, under
+//! the permit already held (semantics §1), and waits for no lane. It is kept in the turn while it
+//! goes on, so that a turn that is cut still knows what its part has used.
+
+use super::{Model, Opening, Turn};
+use crate::provider::ToolCall;
+use crate::tools::{Part, SUBTURN, ToolContext, ToolOutcome, Verdict, part_of};
+use crate::turn::budget::{Bill, Bounds};
+use crate::turn::observe::{Observer, PartEnd};
+
+/// Parts of one run. Whoever needs more has a loop.
+const PARTS_MAX: u32 = 8;
+
+/// What a part is told before its prompt. Nothing in it changes from run to run.
+const SYSTEM: &str = "You do one part of a larger job, unattended: nobody answers questions or \
+    confirms anything. Do what you are asked with the tools you have; a call that is refused stays \
+    refused. Your last message is what the job gets of you: complete, in itself, and only what you \
+    found.";
+
+impl Turn {
+    /// Whether `call` opens a part here.
+    pub(in crate::turn) fn opens_part(&self, call: &ToolCall) -> bool {
+        call.name == SUBTURN && self.tools.names().contains(&SUBTURN)
+    }
+
+    /// Has the part done that the `n`th call asks for, as it was `made` of what the model called. It always comes back with words for the
+    /// model: a part that fails is an answer, never the failure of its turn.
+    pub(in crate::turn) async fn nest(
+        &mut self,
+        call: &ToolCall,
+        made: &ToolCall,
+        n: u32,
+        model: &Model,
+        observer: &dyn Observer,
+    ) -> ToolOutcome {
+        let outcome = match part_of(made.arguments.clone(), &self.tools.names(), &self.context) {
+            Ok(_) if self.parts >= PARTS_MAX => {
+                let words = format!("a run has at most {PARTS_MAX} parts");
+                ToolOutcome::new(Verdict::Denied, words)
+            }
+            Ok(part) => self.do_part(part, n, model, observer).await,
+            Err(outcome) => outcome,
+        };
+        self.tools.note_refused(call, &outcome);
+        outcome
+    }
+
+    async fn do_part(
+        &mut self,
+        part: Part,
+        n: u32,
+        model: &Model,
+        observer: &dyn Observer,
+    ) -> ToolOutcome {
+        self.parts += 1;
+        let within = part.within;
+        let inner = match self.open_part(part, n).await {
+            Ok(inner) => self.inner.insert(Box::new(inner)),
+            Err(error) => return ToolOutcome::new(Verdict::Error, error.to_string()),
+        };
+        let end = observer.drive_part(n, inner, model, within).await;
+        let partial = inner.partial_text();
+        if let Err(PartEnd::Cut(_)) = &end {
+            inner.context.household.end_all(inner.context.stop_grace).await;
+        }
+        if let Err(error) = self.take_part_back("the part has ended").await {
+            tracing::warn!(%error, "kept for later");
+        }
+        let (verdict, why) = match end {
+            Ok(reply) => return ToolOutcome::new(Verdict::Ok, reply),
+            Err(PartEnd::Failed(why)) => (Verdict::Error, why),
+            Err(PartEnd::Cut(why)) => (Verdict::TimedOut, why),
+        };
+        let said = partial.map(|text| format!(" It had said so far:\n{text}")).unwrap_or_default();
+        ToolOutcome::new(verdict, format!("the part ended without an answer: {why}.{said}"))
+    }
+
+    async fn open_part(&mut self, part: Part, n: u32) -> std::io::Result<Self> {
+        let transcript = self.transcript.part(n).await?;
+        let household = self.context.household.part();
+        let context = ToolContext {
+            household: household.clone(),
+            tool_timeout: self.context.tool_timeout.min(part.within),
+            ..self.context.clone()
+        };
+        let opening = Opening {
+            system: SYSTEM.to_owned(),
+            prompt: part.prompt,
+            history: Vec::new(),
+            tools: self.tools.only(&part.tools),
+            context,
+            thinking: self.thinking,
+            bounds: self.bounds.inside(&self.bill, part.max_tokens),
+            transcript,
+            masker: self.masker.clone(),
+            clock: self.clock.clone(),
+            hooks: self.hooks.clone().in_household(household),
+        };
+        let mut inner = Self::begin(opening).await;
+        // It counts on from where its turn is.
+        inner.tally = self.tally;
+        Ok(inner)
+    }
+
+    /// What the part has used and counted is the turn's from here on.
+    pub(super) async fn take_part_back(
+        &mut self,
+        why: &str,
+    ) -> Result<usize, crate::session::TranscriptError> {
+        let Some(mut inner) = self.inner.take() else { return Ok(0) };
+        self.tally = inner.tally;
+        self.bill.absorb(&inner.bill);
+        let made_up = inner.transcript.close(why).await;
+        self.transcript.goes_on_after(inner.transcript);
+        made_up
+    }
+
+    /// The part that goes on, if one does.
+    pub(super) fn part_bill(&self) -> Option<&Bill> {
+        self.inner.as_ref().map(|inner| &inner.bill)
+    }
+}
+
+impl Bounds {
+    /// What is left of them for a part, of which it may use so many tokens.
+    fn inside(&self, bill: &Bill, max_tokens: Option<u64>) -> Self {
+        let left = self.max_tokens.saturating_sub(bill.usage().tokens());
+        Self {
+            max_turns: self.max_turns,
+            max_tokens: max_tokens.map_or(left, |asked| asked.min(left)),
+            max_usd: self.max_usd.map(|allowed| allowed.less(bill.usd())),
+            purse: self.purse_of_part(bill),
+        }
+    }
+}
