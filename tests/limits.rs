@@ -188,6 +188,7 @@ fn children_that_leave_the_group_and_the_session_are_ended_too() {
     house.assert_nothing_is_left();
 }
 
+// B100: what is left over is ended at the end of the run, and counted.
 #[test]
 fn what_a_finished_turn_leaves_in_the_background_is_ended() {
     let house = scripted(&exec_script("sleep 60 & setsid -f sleep 61; echo started"), "");
@@ -460,6 +461,7 @@ fn tokens_are_counted() {
     );
 }
 
+// B102: the true count of bytes is in the row.
 #[test]
 fn a_flood_of_output_is_bounded_and_its_size_is_known() {
     let house = scripted(&exec_script("echo head; yes | head -c 5000000; echo tail"), "");

@@ -44,6 +44,7 @@ fn with_small(house: House) -> House {
     house
 }
 
+// B102
 #[test]
 fn a_tool_may_print_what_it_likes() {
     let table = [

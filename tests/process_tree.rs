@@ -152,6 +152,7 @@ async fn a_stopped_process_is_ended_too() {
     assert_eq!(end, TreeEnd { killed: 2, left: vec![] });
 }
 
+// B100: the shell has exited, a grandchild holds the pipe.
 #[tokio::test]
 async fn a_grandchild_that_holds_the_pipe_holds_nobody_up() {
     for script in [
@@ -276,6 +277,7 @@ fn memory_peak_kib() -> u64 {
     line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+// B102
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_is_drained_in_bounded_memory() {
     let household = household("flood");
@@ -307,6 +309,7 @@ async fn a_flood_is_drained_in_bounded_memory() {
     assert_eq!(marked("flood"), Vec::<i32>::new());
 }
 
+// B102: invalid UTF-8.
 #[tokio::test]
 async fn bytes_that_are_no_text_arrive_as_text() {
     let household = household("bytes");
@@ -340,6 +343,7 @@ async fn a_command_sees_its_own_environment_and_no_descriptor_of_ours() {
     household.end_all(GRACE).await;
 }
 
+// B107
 #[tokio::test]
 async fn a_profile_is_not_read() {
     let home = tempfile::tempdir().unwrap();

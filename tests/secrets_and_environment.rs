@@ -95,6 +95,7 @@ fn commands_see_an_allow_list_of_the_environment() {
     assert_eq!(names, ["COLOR", "HOME", "LANG", "PATH", "PGHOST", "PUNCTUAL_RUN_ID"]);
 }
 
+// B107
 #[test]
 fn commands_see_the_same_whoever_starts_them_and_no_profile_adds_to_it() {
     let house = scripted(&exec_script("env"), "");

@@ -33,6 +33,7 @@ fn verdicts(house: &House) -> Vec<Value> {
     house.rows("SELECT tool, outcome FROM v1_tool_calls ORDER BY run_id, n")
 }
 
+// B141
 #[test]
 fn no_key_of_the_process_reaches_a_command() {
     let look = "env; echo ---; tr '\\0' '\\n' < /proc/$PPID/environ; echo ---; \
@@ -65,6 +66,7 @@ fn no_key_of_the_process_reaches_a_command() {
     assert_eq!(serve.stop().code, Some(0));
 }
 
+// B142
 #[test]
 fn a_key_is_in_nothing_that_is_kept_or_said_however_it_comes() {
     let words = format!(
@@ -120,6 +122,7 @@ fn split() -> Vec<Act> {
     ]
 }
 
+// B144
 #[test]
 fn a_run_changes_no_other_job() {
     let edit = json!({"path": "jobs/prod-alert.toml", "old": "go", "new": "stop"});
@@ -173,6 +176,7 @@ fn a_run_changes_no_other_job() {
     assert_eq!(house.value("SELECT count(*) FROM v1_runs WHERE job = 'prod-alert'"), 0);
 }
 
+// B145
 #[test]
 fn what_a_job_does_not_allow_is_refused_whatever_the_words() {
     let asked: &[(&str, Value)] = &[
@@ -217,4 +221,35 @@ fn what_a_job_does_not_allow_is_refused_whatever_the_words() {
             if tools.is_empty() { json!(["read", "list", "grep"]) } else { json!(["read"]) };
         assert_eq!(Value::from(offered), usual);
     }
+}
+
+// B103: a tool that looks and finds nothing fails no run; B105: nobody is asked, and a question is an
+// answer like any other.
+#[test]
+fn a_failed_look_a_refused_call_and_a_question_at_the_end_are_a_run_that_succeeds() {
+    let asked = [
+        ("exec", json!({"command": "test -f nowhere"})),
+        ("exec", json!({"command": "rm -rf /"})),
+        ("exec", json!({"command": "test -d ."})),
+    ];
+    let answers: Vec<_> = asked
+        .iter()
+        .map(|(tool, arguments)| {
+            head() + &call(tool, &arguments.to_string()) + &finish("tool_calls")
+        })
+        .collect();
+    let stub = Stub::new(move |n| {
+        let end = || head() + &text("Shall I go on?") + &finish("stop");
+        vec![Act::Say(answers.get(n).cloned().unwrap_or_else(end))]
+    });
+    let house = asking(&stub, "", "");
+    let allow = "tools = [\"exec\"]\nexec_allow = [\"test *\"]\n";
+    house.job("j", &format!("[agent]\nprompt = \"go\"\n{allow}"));
+    let (code, run) = house.run("j");
+    assert_eq!((code, &run["reply"]), (Some(0), &json!("Shall I go on?")), "{run:#}");
+    assert_eq!(run["tools"], json!({"calls": 3, "errors": 1, "denied": 1}));
+    let outcomes = [json!(["exec", "error"]), json!(["exec", "denied"]), json!(["exec", "ok"])];
+    assert_eq!(verdicts(&house), outcomes);
+    let slowest = "SELECT max(duration_ms) < 5000 FROM v1_tool_calls";
+    assert_eq!(house.value(slowest), 1, "a refused call waits for nobody");
 }

@@ -83,27 +83,27 @@ fn read(arguments: Arguments, offered: &[&str], context: &ToolContext) -> Result
     if prompt.trim().is_empty() {
         return Err(Refusal::Failed("the prompt is empty".into()));
     }
-    let tools = match tools {
-        Some(named) => {
-            let wrong = named.iter().find(|it| *it == SUBTURN || !offered.contains(&it.as_str()));
-            if let Some(wrong) = wrong {
-                let mut may = offered.to_vec();
-                may.retain(|it| *it != SUBTURN);
-                let words =
-                    format!("a part may not have `{wrong}`; it may have {}", may.join(", "));
-                return Err(Refusal::Denied(words));
-            }
-            named
-        }
-        None => {
-            let usual = offered.iter().filter(|it| **it != SUBTURN && !ONLY_IF_NAMED.contains(it));
-            usual.map(|&it| it.to_owned()).collect()
-        }
-    };
+    let tools = tools_of(tools, offered)?;
     let asked = timeout.as_ref().map(Limit::duration).transpose()?;
     let within = asked.map_or(context.tool_timeout, |asked| asked.min(context.tool_timeout));
     if max_tokens == Some(0) {
         return Err(Refusal::Failed("with no tokens nothing can be said".into()));
     }
     Ok(Part { prompt, tools, within, max_tokens })
+}
+
+/// Those that it names, as far as its turn has them; without a name, all that need none.
+fn tools_of(named: Option<Vec<String>>, offered: &[&str]) -> Result<Vec<String>, Refusal> {
+    let may = || offered.iter().copied().filter(|it| *it != SUBTURN);
+    let Some(named) = named else {
+        let usual = may().filter(|it| !ONLY_IF_NAMED.contains(it));
+        return Ok(usual.map(str::to_owned).collect());
+    };
+    match named.iter().find(|it| may().all(|may| may != it.as_str())) {
+        None => Ok(named),
+        Some(wrong) => {
+            let may = may().collect::<Vec<_>>().join(", ");
+            Err(Refusal::Denied(format!("a part may not have `{wrong}`; it may have {may}")))
+        }
+    }
 }
