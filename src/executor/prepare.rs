@@ -57,6 +57,7 @@ impl Executor {
         let beyond = self.beyond();
         let tools = ToolSet::native_with(&agent.tools, &beyond)
             .map_err(|error| invalid(error.to_string()))?;
+        let tools = self.embedding.own_tools().fold(tools, ToolSet::with);
         let tools = match &self.deck {
             Some(deck) => tools.taped(deck.calls()),
             None => tools,
