@@ -20,6 +20,63 @@
 //!
 //! It runs one way; the only way back is an event to the [`daemon`]'s dispatcher.
 //!
+//! # As a library
+//!
+//! A program can bring providers, tools and hooks of its own ([`executor::Embedding`]) and serve
+//! the jobs of a folder in-process. Limits, clean-up, receipts and views are those of `punctual
+//! serve`:
+//!
+//! ```
+//! use futures_util::{FutureExt, future::BoxFuture};
+//! use punctual::provider::{Completion, EventStream, Fault, Message, Provider, Request, ToolDefinition};
+//! use punctual::tools::{Arguments, Tool, ToolContext, ToolOutcome, Verdict};
+//! use punctual::{daemon::Daemon, executor::Embedding, store::QueryLimits};
+//!
+//! struct Model;
+//! impl Provider for Model {
+//!     fn stream<'a>(&'a self, asked: &'a Request) -> BoxFuture<'a, Result<EventStream, Fault>> {
+//!         let answer = match asked.messages.last() {
+//!             Some(Message::ToolResult { content, .. }) => Completion::saying(content),
+//!             _ => Completion::calling("1", "weather", Arguments::new()),
+//!         };
+//!         async { Ok(answer.stream()) }.boxed()
+//!     }
+//! }
+//! struct Weather;
+//! impl Tool for Weather {
+//!     fn definition(&self) -> ToolDefinition {
+//!         ToolDefinition::new("weather", "The weather.", serde_json::json!({ "type": "object" }))
+//!     }
+//!     fn call<'a>(&'a self, _: Arguments, _: &'a ToolContext) -> BoxFuture<'a, ToolOutcome> {
+//!         async { ToolOutcome::new(Verdict::Ok, "sunny") }.boxed()
+//!     }
+//! }
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     punctual::process::become_supervisor_if_asked();
+//!     let folder = tempfile::tempdir()?; // yours has both files
+//!     std::fs::create_dir(folder.path().join("jobs"))?;
+//!     std::fs::write(folder.path().join("config.toml"), "models.providers.own.api = 'embedded'")?;
+//!     let job = "schedule.every = '1s'\nagent = { model = 'own/m', prompt = 'go', tools = [] }";
+//!     std::fs::write(folder.path().join("jobs/hourly.toml"), job)?;
+//!     let own = Embedding::default().provider("own", Model).tool(Weather);
+//!     let daemon = Daemon::in_folder(folder.path(), own).await?;
+//!     let (mut history, first_end) = (daemon.store().reader()?, daemon.runs_ended(1));
+//!     daemon.serve_until(first_end).await?;
+//!     assert_eq!(history.query("SELECT reply FROM v1_runs", QueryLimits::default())?.rows[0][0], "sunny");
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Every command that a run starts (`exec`, gates, checks, commands of hooks) runs below a
+//! supervisor, which is this program under another first argument: `main` calls
+//! [`process::become_supervisor_if_asked`] before anything else, or the daemon is opened with
+//! [`daemon::Daemon::open`] and names another binary that does
+//! ([`process::SupervisorPath::at`]). A program that never starts a command needs neither. The
+//! runtime has to be multi-threaded, and one process at a time holds a state folder.
+//!
+//! # When a job is due
+//!
 //! When a job is due can be asked apart from everything else:
 //!
 //! ```

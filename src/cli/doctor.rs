@@ -8,6 +8,7 @@ use url::Url;
 use super::context::{Context, block_on, no_model_hint};
 use super::output::{self, Done, code};
 use crate::config::{Api, Config, ProviderConfig, load_jobs};
+use crate::hooks::Hooks;
 use crate::job::{FILE_BYTES_MAX, read_text};
 use crate::process::{
     Confinement, Errors, Exit, Household, Spec, SupervisorPath, base_environment,
@@ -54,6 +55,7 @@ pub(super) fn doctor(context: &Context, args: &Args) -> Done {
     let config = context.config()?;
     let mut findings = vec![jobs(&config), state_folder(&config), history(&config), zones(&config)];
     findings.push(block_on(supervisor())?);
+    findings.push(hooks(&config));
     for (id, provider) in config.providers() {
         findings.push(block_on(reach(id, provider))?);
     }
@@ -135,6 +137,24 @@ fn zones(config: &Config) -> Finding {
     finding("time zones", Ok(words))
 }
 
+/// The hooks in the order in which they are asked, and whether their programs are there.
+fn hooks(config: &Config) -> Finding {
+    let listed = Hooks::of_config(&config.hooks).listed();
+    let words: Vec<_> = listed.iter().map(|it| format!("{} {}", it.on, it.name)).collect();
+    let is_missing =
+        |program: &&str| program.contains('/') && !std::path::Path::new(program).exists();
+    let programs = config.hooks.iter().filter_map(|it| it.argv.first().map(String::as_str));
+    let missing: Vec<_> = programs.filter(is_missing).collect();
+    finding(
+        "hooks",
+        match (words.as_slice(), missing.as_slice()) {
+            ([], _) => Ok("none".into()),
+            (words, []) => Ok(words.join(", ")),
+            (_, missing) => Err(format!("not there: {}", missing.join(", "))),
+        },
+    )
+}
+
 /// A real command through the real supervisor.
 async fn supervisor() -> Finding {
     let run = async {
@@ -167,6 +187,9 @@ async fn reach(id: &str, provider: &ProviderConfig) -> Finding {
             let parsed =
                 read.and_then(|text| Script::parse(&text).map_err(|error| error.to_string()));
             finding(&what, parsed.map(|_| format!("the script {}", path.display())))
+        }
+        Api::Embedded => {
+            finding(&what, Err("answered by another program, which embeds this".into()))
         }
         Api::Http { base_url, .. } => finding(&what, connect(base_url).await),
     }

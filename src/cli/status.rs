@@ -86,6 +86,12 @@ fn words(
     lines.extend(jobs.map(unheard));
     let config = place.config.as_ref();
     lines.extend(config.and_then(no_model_hint));
+    if let Some(config) = config.filter(|it| !it.hooks.is_empty()) {
+        let points: std::collections::BTreeSet<_> =
+            config.hooks.iter().map(|it| it.on.to_string()).collect();
+        let points = points.into_iter().collect::<Vec<_>>().join(", ");
+        lines.push(format!("{} at {points}", counted(config.hooks.len(), "hook")));
+    }
     let zones = config
         .map(|it| format!(", time zones {} ({})", it.zones.version(), it.zones.origin()))
         .unwrap_or_default();

@@ -42,6 +42,8 @@ pub enum Api {
     },
     /// A file of answers.
     Script(PathBuf),
+    /// The program that embeds the library.
+    Embedded,
 }
 
 impl Api {
@@ -49,7 +51,7 @@ impl Api {
     pub fn base_url(&self) -> &str {
         match self {
             Self::Http { base_url, .. } => base_url.as_str(),
-            Self::Script(_) => "",
+            Self::Script(_) | Self::Embedded => "",
         }
     }
 }
@@ -192,11 +194,13 @@ fn provider(id: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Provid
         None => ("base_url", "`api = \"script\"` has no `base_url`"),
         Some(_) => ("script", "`script` is only for `api = \"script\"`"),
     };
-    if let Some(place) = node.get(misplaced) {
+    let is_embedded = api.as_text() == Some("embedded");
+    if let Some(place) = node.get(misplaced).filter(|_| !is_embedded) {
         problems.push(place.error(&key(misplaced), why));
     }
     let auth = auth::read(id, node, problems);
     let api = match (speaks, node.get("base_url")) {
+        (None, _) if is_embedded => Api::Embedded,
         (None, _) => Api::Script(script(node, &key("script"), problems)?),
         (Some(speaks), None) => {
             let base_url = Url::parse(usual_url).expect("the usual addresses are addresses");

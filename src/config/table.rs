@@ -95,7 +95,13 @@ static MODELS: &[Key] = &[
 ];
 
 static PROVIDER: &[Key] = &[
-    key("api", Words(&["openai", "anthropic", "ollama", "script"]), "", Now, "What it speaks."),
+    key(
+        "api",
+        Words(&["openai", "anthropic", "ollama", "script", "embedded"]),
+        "",
+        Now,
+        "What it speaks.",
+    ),
     key("base_url", Text, "", Now, "Where it is; default: the API's own place."),
     key("script", Text, "", Now, "For `api = \"script\"`: the file of answers."),
     key("api_key", Text, "", Now, "The key; better by one of the next two."),

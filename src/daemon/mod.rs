@@ -9,6 +9,7 @@ mod boundary;
 mod client;
 mod desk;
 mod dispatcher;
+mod embedded;
 mod event;
 mod hands;
 mod housekeeping;
@@ -25,6 +26,7 @@ mod watch;
 
 pub use client::{Client, ControlError};
 pub use dispatcher::{Dispatcher, Scheduling};
+pub use embedded::EmbedError;
 pub use event::{Command, Drain, Event, Files, Launch, RecoveryEnd, Rescue};
 pub use lock::{Holder, Kind, LockError, StateLock};
 pub use open::{Daemon, OpenError};

@@ -11,7 +11,7 @@ use super::dispatcher::{Dispatcher, Scheduling, all_words, job_rows};
 use super::lock::{Kind, LockError, StateLock};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet, load_jobs};
-use crate::executor::{Bus, Executor, Lanes, Milestone, Models, Purse};
+use crate::executor::{Bus, Embedding, Executor, Lanes, Milestone, Models, Purse};
 use crate::hooks::Hooks;
 use crate::job::{AfterSpec, JobId, JobSpec, Problem};
 use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, Rules, SlotEnd};
@@ -127,6 +127,7 @@ impl Daemon {
             bus: Bus::new(Arc::clone(&clock)),
             purse: Purse::new(spent),
             hooks: Arc::new(Hooks::of_config(&config.hooks)),
+            embedding: Embedding::default(),
             config: Arc::new(config),
             clock,
             store,

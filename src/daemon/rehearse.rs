@@ -15,7 +15,7 @@ use super::open::{OpenError, make_folders, owner};
 use crate::cassette::{Cassette, Deck, End, TakenCheck, Unkept};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet};
-use crate::executor::{Bus, Executor, Lanes, Models, Purse, Ticket, Watchdog};
+use crate::executor::{Bus, Embedding, Executor, Lanes, Models, Purse, Ticket, Watchdog};
 use crate::hooks::Hooks;
 use crate::job::JobSpec;
 use crate::plan::Record;
@@ -101,6 +101,7 @@ impl Rehearsal {
             // What others have spent today is no part of it.
             purse: Purse::default(),
             hooks: Arc::new(Hooks::of_config(&config.hooks)),
+            embedding: Embedding::default(),
             deck: Some(deck.clone()),
             // Nobody who watches the job learns of a rehearsal.
             milestones: None,

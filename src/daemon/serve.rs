@@ -60,8 +60,8 @@ pub enum Stopped {
 /// A daemon's ears.
 #[derive(Debug)]
 pub struct Listening {
-    signals: Signals,
-    socket: UnixListener,
+    pub(super) signals: Signals,
+    pub(super) socket: UnixListener,
 }
 
 /// How far the stop has come.
@@ -74,7 +74,7 @@ enum Stop {
 }
 
 impl Daemon {
-    /// Serves until it is stopped. `events` is another way in for whoever embeds it.
+    /// Serves until it is stopped.
     pub async fn serve(mut self, listening: Listening) -> std::io::Result<Stopped> {
         let Listening { socket, mut signals } = listening;
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);

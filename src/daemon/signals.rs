@@ -1,6 +1,7 @@
 //! What the operating system asks of a daemon.
 
 use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use super::dispatcher::Scheduling;
 
@@ -10,11 +11,19 @@ pub(super) enum Signal {
     Reload,
 }
 
+/// Who asks.
 #[derive(Debug)]
-pub(super) struct Signals {
-    terminate: unix::Signal,
-    interrupt: Option<unix::Signal>,
-    hangup: Option<unix::Signal>,
+pub(super) enum Signals {
+    /// The operating system.
+    System {
+        terminate: unix::Signal,
+        interrupt: Option<unix::Signal>,
+        hangup: Option<unix::Signal>,
+    },
+    /// The program that embeds the daemon, once.
+    Program(oneshot::Receiver<()>),
+    /// Nobody any more.
+    Nobody,
 }
 
 impl Signals {
@@ -25,18 +34,38 @@ impl Signals {
             Scheduling::On => signal(kind).map(Some),
             Scheduling::Off => Ok(None),
         };
-        Ok(Self {
+        Ok(Self::System {
             terminate: signal(SignalKind::terminate())?,
             interrupt: ours(SignalKind::interrupt())?,
             hangup: ours(SignalKind::hangup())?,
         })
     }
 
+    /// A stop when `stop` is done.
+    pub(super) fn asked_by(stop: impl Future<Output = ()> + Send + 'static) -> Self {
+        let (done, asked) = oneshot::channel();
+        tokio::spawn(async move {
+            stop.await;
+            // The daemon may have come to its end by itself.
+            let _ = done.send(());
+        });
+        Self::Program(asked)
+    }
+
     pub(super) async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.terminate.recv() => Signal::Stop,
-            () = heard(self.interrupt.as_mut()) => Signal::Stop,
-            () = heard(self.hangup.as_mut()) => Signal::Reload,
+        match self {
+            Self::System { terminate, interrupt, hangup } => tokio::select! {
+                _ = terminate.recv() => Signal::Stop,
+                () = heard(interrupt.as_mut()) => Signal::Stop,
+                () = heard(hangup.as_mut()) => Signal::Reload,
+            },
+            Self::Program(asked) => {
+                // Gone without a word, it is as good as done.
+                drop(asked.await);
+                *self = Self::Nobody;
+                Signal::Stop
+            }
+            Self::Nobody => std::future::pending().await,
         }
     }
 }

@@ -17,6 +17,7 @@ mod cleanup;
 mod command;
 mod converse;
 mod course;
+mod embedding;
 mod escalate;
 mod events;
 mod gate;
@@ -44,6 +45,7 @@ mod told;
 mod watchdog;
 mod windows;
 
+pub use embedding::Embedding;
 pub use events::{Bus, Follower, Heard, RunEvents};
 pub use idle_window::{IdleInput, IdleRule, IdleWindow, idle_window};
 pub use lanes::{LaneView, Lanes, Permits, Rank};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
+use super::embedding::Embedding;
 use super::windows::Windows;
 use crate::cassette::Deck;
 use crate::config::{Api, ApiKey, Config, ProviderConfig};
@@ -25,6 +26,9 @@ pub enum ModelError {
     /// No such provider. (Job files are checked for this when they are loaded.)
     #[error("no provider `{0}` is configured")]
     UnknownProvider(String),
+    /// It is answered for by another program.
+    #[error("this program does not answer for the provider `{0}`")]
+    NotEmbedded(String),
     /// Its key cannot be read.
     #[error("the {key} cannot be read: {source}")]
     Key {
@@ -58,6 +62,7 @@ pub struct Models {
     environment: Environment,
     /// What servers have said of their models.
     pub(super) windows: Windows,
+    embedding: Embedding,
 }
 
 /// A model and a key, with what the limits of its requests depend on.
@@ -81,8 +86,20 @@ impl Models {
         let providers =
             config.providers().iter().map(|(id, it)| (id.clone(), it.clone())).collect();
         let environment = config.environment.clone();
-        let windows = Windows::default();
-        Self { client: OnceLock::new(), near: OnceLock::new(), providers, environment, windows }
+        Self {
+            client: OnceLock::new(),
+            near: OnceLock::new(),
+            providers,
+            environment,
+            windows: Windows::default(),
+            embedding: Embedding::default(),
+        }
+    }
+
+    /// The same with the providers of a program.
+    #[must_use]
+    pub fn with(self, embedding: &Embedding) -> Self {
+        Self { embedding: embedding.clone(), ..self }
     }
 
     /// The keys of all providers, by name, as far as they can be read now: what must never be
@@ -154,7 +171,7 @@ impl Models {
             Api::Http { speaks, base_url } if base_url.as_str() == server.0 => {
                 Some((*speaks, base_url))
             }
-            Api::Http { .. } | Api::Script(_) => None,
+            Api::Http { .. } | Api::Script(_) | Api::Embedded => None,
         })
     }
 
@@ -167,6 +184,10 @@ impl Models {
     ) -> Result<Arc<dyn Provider>, ModelError> {
         match &config.api {
             Api::Script(path) => scripted(path),
+            Api::Embedded => self
+                .embedding
+                .own_provider(id)
+                .ok_or_else(|| ModelError::NotEmbedded(id.to_owned())),
             Api::Http { speaks, base_url } => {
                 let endpoint = Endpoint { tape, ..self.endpoint(id, base_url, key)? };
                 let client = self.client(Locality::of(base_url.as_str(), id, ""))?;

@@ -58,6 +58,7 @@ impl Executor {
         let beyond = self.beyond(ticket, holdings);
         let tools = ToolSet::native_with(&agent.tools, &beyond)
             .map_err(|error| invalid(error.to_string()))?;
+        let tools = self.embedding.own_tools().fold(tools, ToolSet::with);
         let skills = self.look_at_skills(ticket, agent).await?;
         let context =
             self.tool_context(spec, agent, (&workspace, &skills.folders), env, holdings)?;

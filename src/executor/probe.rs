@@ -17,7 +17,7 @@ pub fn probed_servers(spec: &JobSpec, config: &Config) -> Arc<[Server]> {
     for model in std::iter::once(&agent.model).chain(&agent.fallbacks) {
         let base_url = match config.providers().get(&model.provider).map(|it| &it.api) {
             Some(Api::Http { base_url, .. }) => base_url.as_str(),
-            Some(Api::Script(_)) | None => return Arc::default(),
+            Some(Api::Script(_) | Api::Embedded) | None => return Arc::default(),
         };
         if Locality::of(base_url, &model.provider, &model.model) != Locality::Local {
             return Arc::default();

@@ -14,6 +14,7 @@ use super::checks::verdict;
 use super::cleanup::Tidying;
 use super::converse::next_attempt_begins;
 use super::course::Course;
+use super::embedding::Embedding;
 use super::escalate::{Reply, announcement};
 use super::events::{Bus, RunEvents};
 use super::holdings::Holdings;
@@ -95,6 +96,8 @@ pub struct Executor {
     pub supervisor: SupervisorPath,
     /// Who looks in and steps in.
     pub hooks: Arc<Hooks>,
+    /// What the program brings along that embeds this.
+    pub embedding: Embedding,
     /// What stands between the run and the world, if it is recorded or replayed.
     pub deck: Option<Deck>,
     /// Who is told of runs that have a switch to ring; without, nobody is.
@@ -354,13 +357,21 @@ impl Executor {
         self.deck.as_ref().map_or(Plays::World, Deck::plays)
     }
 
+    /// Takes what the program brings along that embeds this.
+    pub fn embed(&mut self, embedding: Embedding) {
+        self.models = Models::new(&self.config).with(&embedding);
+        self.hooks = Arc::new(embedding.own_hooks().with_config(&self.config.hooks));
+        self.embedding = embedding;
+    }
+
     /// The same ledger, lanes and listeners under another configuration, for runs to come.
     #[must_use]
     pub fn under(&self, config: Arc<Config>) -> Self {
         self.lanes.resize(config.scheduler.max_concurrent_runs, &config.lanes);
         Self {
             clock: Arc::clone(&self.clock),
-            models: Models::new(&config),
+            models: Models::new(&config).with(&self.embedding),
+            embedding: self.embedding.clone(),
             store: self.store.counting_in(Days::new(&config.zones, &config.timezone)),
             purse: self.purse.clone(),
             lanes: self.lanes.clone(),

@@ -104,6 +104,13 @@ pub struct ToolDefinition {
     pub parameters: Value,
 }
 
+impl ToolDefinition {
+    /// A tool of that name; `parameters` is a JSON Schema of an object.
+    pub fn new(name: &str, description: &str, parameters: Value) -> Self {
+        Self { name: name.to_owned(), description: description.to_owned(), parameters }
+    }
+}
+
 /// Why the model stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finish {
@@ -162,6 +169,29 @@ pub struct Completion {
     pub finish: Finish,
     /// What it cost in tokens.
     pub usage: Usage,
+}
+
+impl Completion {
+    /// A whole answer in words, for providers without a wire. Its usage is unknown.
+    pub fn saying(text: impl Into<String>) -> Self {
+        let turn = AssistantTurn { text: text.into(), ..AssistantTurn::default() };
+        Self { turn, finish: Finish::Stop, usage: Usage::default() }
+    }
+
+    /// A call of one tool. `id` names it within its turn.
+    pub fn calling(id: &str, tool: &str, arguments: Map<String, Value>) -> Self {
+        let call = ToolCall { id: id.to_owned(), name: tool.to_owned(), arguments };
+        let turn = AssistantTurn { tool_calls: vec![call], ..AssistantTurn::default() };
+        Self { turn, finish: Finish::ToolCalls, usage: Usage::default() }
+    }
+
+    /// The stream that says this at once.
+    pub fn stream(self) -> super::EventStream {
+        let text = Some(self.turn.text.clone()).filter(|text| !text.is_empty());
+        let said = text.map(|text| Ok(super::StreamEvent::Text(text)));
+        let done = Ok(super::StreamEvent::Done(Box::new(self)));
+        Box::pin(futures_util::stream::iter(said.into_iter().chain([done])))
+    }
 }
 
 /// A conversation with all that one can hold, for the tests of each API's words.
