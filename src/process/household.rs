@@ -79,6 +79,14 @@ pub enum StartError {
         /// The system's words.
         message: String,
     },
+    /// It could not be confined as it was demanded.
+    #[error("start `{program}` confined: {message}")]
+    Confinement {
+        /// The program.
+        program: String,
+        /// What is in the way.
+        message: String,
+    },
     /// The supervisor itself did not start.
     #[error("start the supervisor of `{program}`")]
     Supervisor {
@@ -283,6 +291,7 @@ fn start_error(what: Failure, program: String, cwd: PathBuf, message: String) ->
         Failure::Folder => StartError::Folder { program, cwd, message },
         Failure::NotFound => StartError::NotFound { program },
         Failure::Command => StartError::NotRun { program, message },
+        Failure::Confinement | Failure::Mounts => StartError::Confinement { program, message },
         Failure::Supervisor => {
             StartError::Supervisor { program, source: io::Error::other(message) }
         }
