@@ -29,6 +29,7 @@ mod read_deliver;
 mod read_matrix;
 mod read_ping;
 mod read_retry;
+mod read_sandbox;
 mod read_schedule;
 mod read_secret;
 mod read_skills;
@@ -65,6 +66,7 @@ pub use read_deliver::{
 };
 #[cfg(test)]
 pub(crate) use read_retry::PERMANENT as PERMANENT_KINDS;
+pub use read_sandbox::{Sandbox, SandboxNetwork, SandboxSpec};
 pub use read_secret::SecretText;
 pub(crate) use read_secret::{secret_text, url_problem};
 pub(crate) use read_skills::env_of;

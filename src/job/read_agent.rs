@@ -7,6 +7,7 @@ use super::file::read_text;
 use super::keys::did_you_mean;
 use super::parse::{Part, Reader};
 use super::prompt;
+use super::read_sandbox;
 use super::read_skills;
 use super::source::Source;
 use super::spec::{AgentSpec, ContextFiles, Escalate, Limits, ModelRef, Prompt, RunTimeout};
@@ -31,6 +32,7 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
     prices(reader, model.iter().chain(&fallbacks), limits);
     let tools = tools(reader);
     let exec_allow = exec_allow(reader, &tools);
+    let sandbox = read_sandbox::sandbox(reader);
     let vars = reader.node.text_map("agent.vars");
     let escalate = escalate(reader, &fallbacks);
     let skills = read_skills::names(reader);
@@ -48,6 +50,7 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
         manner,
         tools,
         exec_allow,
+        sandbox,
         escalate,
         skills,
         context,

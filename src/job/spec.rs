@@ -10,6 +10,7 @@ use super::money::Usd;
 use super::read_alert::{AlertSpec, Cause};
 use super::read_checks::{ArtifactPattern, CheckSpec, ReplySchema};
 use super::read_deliver::{DeliverSpec, DeliverWhen};
+use super::read_sandbox::SandboxSpec;
 use super::read_secret::SecretText;
 use super::secret::SecretSource;
 use crate::schedule::{Schedule, Zone};
@@ -258,6 +259,8 @@ pub struct AgentSpec {
     pub tools: Vec<String>,
     /// Patterns of commands that `exec` may run; empty: `exec` is denied.
     pub exec_allow: Vec<String>,
+    /// How its tools are confined.
+    pub sandbox: SandboxSpec,
     /// Whether the next model goes on where the host finds a success to be none.
     pub escalate: Escalate,
     /// Names of the skills on offer.

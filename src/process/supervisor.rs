@@ -126,7 +126,6 @@ fn start_free(order: &Order) -> Result<ProcessId, (Failure, String)> {
 }
 
 /// The command, but for its standard input; none for an empty command line.
-#[expect(clippy::disallowed_methods, reason = "this is the place that starts processes")]
 pub(super) fn command(order: &Order) -> Option<Command> {
     let (program, arguments) = order.argv.split_first()?;
     let mut command = Command::new(program);

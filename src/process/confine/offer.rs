@@ -70,14 +70,13 @@ fn landlock() -> Option<i32> {
     let hard = || Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     let has = |version: i32| -> Result<(), RulesetError> {
         let abi = ABI::from(version);
-        let mut rules = hard().handle_access(AccessFs::from_all(abi))?;
+        hard().handle_access(AccessFs::from_all(abi))?;
         if version >= 4 {
-            rules = rules.handle_access(AccessNet::from_all(abi))?;
+            hard().handle_access(AccessNet::from_all(abi))?;
         }
         if version >= 6 {
-            rules = rules.scope(Scope::from_all(abi))?;
+            hard().scope(Scope::from_all(abi))?;
         }
-        drop(rules);
         Ok(())
     };
     // What 7 and 8 brought is about logs and threads, and cannot be asked for like this.
