@@ -120,6 +120,9 @@ async fn a_fenced_command_works_in_its_folder_and_nowhere_else() {
             "mkdir $OUT/new",
             "truncate -s 0 $OUT/canary",
             "mknod disk b 8 0",
+            "chmod 777 $OUT/canary",
+            "touch $OUT/canary",
+            "chown 1:1 $OUT/canary",
         ] {
             let (exit, said) = yard.says(fenced(fence.clone()), script).await;
             assert_ne!(exit, Exit::Code(0), "{view:?} {script}: {said}");

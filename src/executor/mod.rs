@@ -19,6 +19,7 @@ mod converse;
 mod course;
 mod escalate;
 mod events;
+mod fence;
 mod gate;
 mod holdings;
 mod hooked;
@@ -42,6 +43,7 @@ mod told;
 mod watchdog;
 
 pub use events::{Bus, Follower, Heard, RunEvents};
+pub(crate) use fence::TEMPORARY_SUFFIX;
 pub use idle_window::{IdleInput, IdleRule, IdleWindow, idle_window};
 pub use lanes::{LaneView, Lanes, Permits, Rank};
 pub use milestone::{Ended, Failing, Milestone, Watched};

@@ -91,6 +91,10 @@ fn network(reader: &mut Reader<'_>, mode: Sandbox) -> SandboxNetwork {
             let help = "[ceilings] network = \"off\"".to_owned();
             reader.refuse(key, "`network` is above what [ceilings] allows", help);
         }
+        (_, Some(SandboxNetwork::Off)) if mode == Sandbox::Off => {
+            let help = "[ceilings] network = \"off\" needs a sandbox".to_owned();
+            reader.refuse("agent.sandbox", "`sandbox` is laxer than [ceilings] allows", help);
+        }
         (Some(SandboxNetwork::Off), _) if mode == Sandbox::Off => {
             let help = "write `sandbox = \"workspace\"` or \"strict\"".to_owned();
             reader.refuse(key, "without a sandbox the network cannot be taken away", help);

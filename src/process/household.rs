@@ -12,6 +12,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::adopted;
+use super::asking;
 use super::confine::Confinement;
 use super::environment::RUN_MARKER;
 use super::identity::ProcessId;
@@ -168,6 +169,9 @@ impl Household {
         let mut env = spec.env;
         env.push((RUN_MARKER.to_owned(), self.0.run_id.clone()));
         let Spec { argv, cwd, confinement, .. } = spec;
+        if confinement != Confinement::Off {
+            asking::confined(tree.supervisor());
+        }
         let order = Order { argv, cwd, env, stdin, confinement };
         let answer = async {
             tree.send(&order).await?;

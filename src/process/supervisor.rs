@@ -97,7 +97,7 @@ fn start(order: &Order) -> Result<ProcessId, (Failure, String)> {
     let main = match &order.confinement {
         Confinement::Off => start_free(order)?,
         Confinement::Humble => become_command::start(order, Closing::ByRules)?,
-        Confinement::Fenced(fence) => match become_command::start(order, fence.closing()) {
+        Confinement::Fenced(_) => match become_command::start(order, Closing::ByMounts) {
             Err((Failure::Mounts, _)) => become_command::start(order, Closing::ByRules)?,
             result => result?,
         },

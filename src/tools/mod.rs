@@ -35,3 +35,4 @@ pub use set::{ToolSet, UnknownTool};
 pub use tape::{CallTape, Permission, TakenCall};
 pub use tool::{Arguments, Tool, ToolContext, ToolOutcome, Verdict};
 pub use workspace::Workspace;
+pub(crate) use workspace::without_links;

@@ -11,7 +11,7 @@ use seccompiler::{
     SeccompRule,
 };
 
-use super::{ConfineError, Demand, Fence, Network, View};
+use super::{Closing, ConfineError, Demand, Fence, Network, View};
 
 /// The numbers of the calls of 64-bit x86 with 32-bit addresses begin here: the same calls again.
 const X32: i64 = 0x4000_0000;
@@ -30,9 +30,44 @@ const BY_NUMBER: &[libc::c_long] = &[
     libc::SYS_mq_open,
 ];
 
+/// Modes, owners and times of files, which no rule bounds to a folder: refused altogether to the
+/// strictly confined where there are no mounts that would.
+const OF_FILES: &[libc::c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchmodat2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SETXATTRAT,
+    REMOVEXATTRAT,
+];
+
+/// The same numbers on all architectures; newer than the list of names.
+const SETXATTRAT: libc::c_long = 463;
+const REMOVEXATTRAT: libc::c_long = 466;
+
 /// Refuses what `fence` leaves no room for, from now on.
-pub(super) fn filter(fence: &Fence) -> Result<(), ConfineError> {
-    let Some(refused) = refused(fence) else { return Ok(()) };
+pub(super) fn filter(fence: &Fence, closing: Closing) -> Result<(), ConfineError> {
+    let Some(refused) = refused(fence, closing) else { return Ok(()) };
     // A ring would make sockets without a call.
     let rings = BTreeMap::from([(libc::SYS_io_uring_setup, Vec::new())]);
     let applied = program(rings, libc::ENOSYS)
@@ -48,7 +83,7 @@ pub(super) fn filter(fence: &Fence) -> Result<(), ConfineError> {
 
 type Refused = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
-fn refused(fence: &Fence) -> Option<Refused> {
+fn refused(fence: &Fence, closing: Closing) -> Option<Refused> {
     let sockets = match (fence.view, fence.network) {
         (View::Everything, Network::On) => return None,
         (_, Network::Off) => Vec::new(),
@@ -57,6 +92,9 @@ fn refused(fence: &Fence) -> Option<Refused> {
     let mut refused = BTreeMap::from([(libc::SYS_socket, sockets)]);
     if fence.view == View::System {
         refused.extend(BY_NUMBER.iter().map(|&call| (call, Vec::new())));
+    }
+    if fence.view == View::System && closing == Closing::ByRules {
+        refused.extend(OF_FILES.iter().map(|&call| (call, Vec::new())));
     }
     Some(refused)
 }

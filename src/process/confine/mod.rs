@@ -90,13 +90,14 @@ pub enum Demand {
     AsOffered,
 }
 
-/// How what is closed is kept closed.
+/// How what is closed is kept closed, beside the rules that hold in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Closing {
-    /// By read-only mounts: all else around it stays writable.
+    /// By read-only mounts.
     ByMounts,
-    /// By leaving it out of the rules: nothing can be made in the folders above it.
+    /// By leaving it out of the rules: nothing can be made in the folders above it, and modes,
+    /// owners and times are known to no rule.
     ByRules,
 }
 
@@ -145,19 +146,10 @@ pub(super) fn confine(confinement: &Confinement, closing: Closing) -> Result<(),
     rights::keep_few(before).map_err(ConfineError::Capabilities)?;
     rights::nothing_new().map_err(ConfineError::Capabilities)?;
     rules::hold(rules, fence.demand)?;
-    calls::filter(fence)
+    calls::filter(fence, closing)
 }
 
 impl Fence {
-    /// Whether something that is closed lies inside of what is writable.
-    pub(super) fn closing(&self) -> Closing {
-        if self.inside(&self.closed).next().is_some() {
-            Closing::ByMounts
-        } else {
-            Closing::ByRules
-        }
-    }
-
     /// Those of `paths` that lie inside of what is writable.
     fn inside<'a>(&'a self, paths: &'a [PathBuf]) -> impl Iterator<Item = &'a PathBuf> {
         let roots = &self.writable;

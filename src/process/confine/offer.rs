@@ -38,7 +38,15 @@ pub fn offered() -> Offer {
 impl Offer {
     /// Why `fence` cannot be held here, if it cannot.
     pub fn lacks(self, fence: &Fence) -> Option<String> {
-        let needs_filters = fence.view == View::System || fence.network == Network::Off;
+        self.lacks_of(fence.view == View::System || fence.network == Network::Off)
+    }
+
+    /// Why a strict job cannot run here, if it cannot.
+    pub fn lacks_for_strict(self) -> Option<String> {
+        self.lacks_of(true)
+    }
+
+    fn lacks_of(self, needs_filters: bool) -> Option<String> {
         match (self.landlock, self.filters) {
             (None, _) => Some("this kernel has no Landlock".to_owned()),
             (Some(version), _) if version < WHOLE => Some(format!(
