@@ -32,7 +32,7 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
     prices(reader, model.iter().chain(&fallbacks), limits);
     let tools = tools(reader);
     let exec_allow = exec_allow(reader, &tools);
-    let sandbox = read_sandbox::sandbox(reader);
+    let sandbox = Box::new(read_sandbox::sandbox(reader));
     let vars = reader.node.text_map("agent.vars");
     let escalate = escalate(reader, &fallbacks);
     let skills = read_skills::names(reader);

@@ -260,7 +260,7 @@ pub struct AgentSpec {
     /// Patterns of commands that `exec` may run; empty: `exec` is denied.
     pub exec_allow: Vec<String>,
     /// How its tools are confined.
-    pub sandbox: SandboxSpec,
+    pub sandbox: Box<SandboxSpec>,
     /// Whether the next model goes on where the host finds a success to be none.
     pub escalate: Escalate,
     /// Names of the skills on offer.
