@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use support::run_object::assert_run;
 use support::scenes::{Acts, against};
-use support::scripts::{PLAIN, exec_job, exec_script, soon};
+use support::scripts::{PLAIN, exec_job, exec_script, soon, unconfined};
 use support::stub::{Act, Stub, call, finish, head, reply, text};
 use support::{asking, scripted, until};
 
@@ -155,7 +155,7 @@ fn what_hides_and_kills_its_supervisor_is_ended_too() {
     let hides = "setsid env -i sh -c \"trap '' TERM; while :; do sleep 0.2; done\" >/dev/null 2>&1 & \
                  sleep 0.3; kill -9 $PPID; sleep 60";
     let house = scripted(&exec_script(hides), "");
-    house.job("j", &exec_job("stop_grace = \"1s\""));
+    house.job("j", &unconfined(&exec_job("stop_grace = \"1s\"")));
     let hidden = || {
         let folders = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
         let reads = |path: &std::path::Path, file: &str| {

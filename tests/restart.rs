@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use support::ledger::{
     Grid, assert_all_ended, assert_covers, assert_once, assert_sound, ledger, rewrite, story,
 };
-use support::scripts::{EVERY_SECOND, FINE, PLAIN, by_hand, once_at, soon};
+use support::scripts::{EVERY_SECOND, FINE, PLAIN, by_hand, once_at, soon, unconfined};
 use support::{House, scripted, until};
 
 /// A model that does what the prompt says.
@@ -145,7 +145,7 @@ fn a_job_that_stops_the_daemon_does_so_twice_and_no_more() {
          [[rule]]\nstep = [{{ text = \"fine\" }}]\n"
     );
     let house = scripted(&script, "[scheduler]\nshutdown_grace = \"1s\"\n");
-    let job = by_hand("stop", "", "");
+    let job = unconfined(&by_hand("stop", "", ""));
     let job = format!("{job}\n[schedule]\ncron = \"* * * * * *\"\n[retry]\ninterrupted = true\n");
     house.job("stops", &job);
     house.job("other", EVERY_SECOND);
@@ -341,7 +341,7 @@ fn what_a_dead_daemon_left_running_is_gone_before_the_job_runs_again() {
          step = [{{ tool = {{ name = \"exec\", arguments = {{ command = \"{command}\" }} }} }}]\n"
     );
     let house = scripted(&script, "[scheduler]\nshutdown_grace = \"1s\"\n");
-    let job = by_hand("go", "", "stop_grace = \"1s\"");
+    let job = unconfined(&by_hand("go", "", "stop_grace = \"1s\""));
     house.job("stubborn", &format!("{job}\n[schedule]\ncron = \"* * * * * *\"\n"));
     let started = |count: usize| {
         until("the tool works", || {

@@ -92,7 +92,7 @@ fn commands_see_an_allow_list_of_the_environment() {
     // What a shell sets by itself says nothing about us.
     let of_the_shell = ["_", "OLDPWD", "PWD", "SHLVL"];
     let names: Vec<_> = names.into_iter().filter(|name| !of_the_shell.contains(name)).collect();
-    assert_eq!(names, ["COLOR", "HOME", "LANG", "PATH", "PGHOST", "PUNCTUAL_RUN_ID"]);
+    assert_eq!(names, ["COLOR", "HOME", "LANG", "PATH", "PGHOST", "PUNCTUAL_RUN_ID", "TMPDIR"]);
 }
 
 // B107
@@ -104,11 +104,13 @@ fn commands_see_the_same_whoever_starts_them_and_no_profile_adds_to_it() {
     }
     house.job("by-hand", &exec_job(""));
     house.job("j", &format!("{}[schedule]\nat = \"{:.3}\"\n", exec_job(""), soon()));
-    // Of each run its own are the marker and the folder.
+    // Of each run its own are the marker and the folders.
     let seen = |run: &Value| {
         assert_eq!(run["state"], "succeeded", "{run:#}");
         let lines = run["reply"].as_str().unwrap().lines();
-        let own = |line: &&str| ["PUNCTUAL_RUN_ID=", "PWD="].iter().any(|it| line.starts_with(it));
+        let own = |line: &&str| {
+            ["PUNCTUAL_RUN_ID=", "PWD=", "TMPDIR="].iter().any(|it| line.starts_with(it))
+        };
         lines.filter(|line| !own(line)).map(str::to_owned).collect::<BTreeSet<_>>()
     };
     let alone = seen(&house.run("by-hand").1);

@@ -58,7 +58,8 @@ fn no_key_of_the_process_reaches_a_command() {
         }
         let parts: Vec<_> = reply.split("---\n").collect();
         // Of the supervisor nothing can be read, and nothing is open but `ls`'s own look.
-        assert_eq!((parts[1], parts[2].trim()), ("", "4"), "{reply}");
+        let shut = parts[1].is_empty() || parts[1].ends_with("environ: Permission denied\n");
+        assert!(shut && parts[2].trim() == "4", "{reply}");
     };
     seen(&house.run("j").1);
     let serve = house.serve();

@@ -7,6 +7,7 @@ use url::Url;
 
 use super::context::{Context, block_on, no_model_hint};
 use super::output::{self, Done, code};
+use super::sandbox::{Whole, offer};
 use crate::config::{Api, Config, ProviderConfig, load_jobs};
 use crate::hooks::Hooks;
 use crate::job::{FILE_BYTES_MAX, read_text};
@@ -56,6 +57,7 @@ pub(super) fn doctor(context: &Context, args: &Args) -> Done {
     let mut findings = vec![jobs(&config), state_folder(&config), history(&config), zones(&config)];
     findings.push(block_on(supervisor())?);
     findings.push(hooks(&config));
+    findings.push(sandbox());
     for (id, provider) in config.providers() {
         findings.push(block_on(reach(id, provider))?);
     }
@@ -177,6 +179,16 @@ async fn supervisor() -> Finding {
         }
     };
     finding("processes", run.await)
+}
+
+/// What the kernel makes of `sandbox`.
+fn sandbox() -> Finding {
+    let (whole, words) = offer();
+    let how = match whole {
+        Whole::Yes => How::Good,
+        Whole::No => How::Doubtful,
+    };
+    Finding { what: "sandbox".into(), how, words }
 }
 
 async fn reach(id: &str, provider: &ProviderConfig) -> Finding {

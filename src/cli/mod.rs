@@ -40,6 +40,7 @@ mod reload;
 mod run;
 mod running;
 mod runs;
+mod sandbox;
 mod scheduled;
 mod schema;
 mod serve;

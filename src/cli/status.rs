@@ -9,6 +9,7 @@ use super::caps::{self, CapToday};
 use super::context::{Context, Place, no_model_hint, now};
 use super::output::{self, Done, Failed, counted, length, local, table};
 use super::running;
+use super::sandbox;
 use super::validate::unheard;
 use crate::config::JobSet;
 use crate::daemon::{Attention, Kind, RecoveryResult, Status};
@@ -84,6 +85,7 @@ fn words(
         lines.extend(not_running(status, zone));
     }
     lines.extend(jobs.map(unheard));
+    lines.extend(jobs.and_then(sandbox::cannot_run));
     let config = place.config.as_ref();
     lines.extend(config.and_then(no_model_hint));
     if let Some(config) = config.filter(|it| !it.hooks.is_empty()) {

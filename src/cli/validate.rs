@@ -9,6 +9,7 @@ use super::dues::{self, Dues};
 use super::ls;
 use super::output::{self, Done, code, counted, note};
 use super::running;
+use super::sandbox;
 use super::times::zone_of;
 use crate::config::{self, Config, JobSet};
 use crate::job::{JobSpec, Problem, Severity};
@@ -67,6 +68,9 @@ fn print(problems: &[Problem], set: Option<&JobSet>, next: &[String]) -> Done {
     };
     let (jobs, invalid) = (counted(set.jobs.len(), "job"), counted(set.invalid.len(), "file"));
     output::say(&format!("{jobs} valid, {invalid} invalid"))?;
+    if let Some(words) = sandbox::cannot_run(set) {
+        output::say(&words)?;
+    }
     output::say(&unheard(set))
 }
 

@@ -273,6 +273,14 @@ static CEILINGS: &[Key] = &[
     key("timeout", TIME, "", Now, "The time of a run."),
     key("tools", Texts, "", Now, "The tools on offer."),
     key("exec_allow", Texts, "", Now, "The commands of `exec`."),
+    key(
+        "sandbox",
+        Words(&["strict", "workspace", "off"]),
+        "",
+        Now,
+        "The laxest `sandbox`; \"strict\" also where a job names none.",
+    ),
+    key("network", Words(&["on", "off"]), "", Now, "\"off\": none for any job's tools."),
 ];
 
 static BUDGET: &[Key] =

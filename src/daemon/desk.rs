@@ -12,6 +12,7 @@ use super::protocol::{Reply, Request, is_terminal};
 use super::socket::write_line;
 use crate::executor::{Bus, Heard, Lanes};
 use crate::plan::{Pause, PauseCause};
+use crate::process::belongs_to_a_run;
 use crate::run::RunId;
 use crate::store::{Actor, AuditKind, AuditRow, RunRecord, Sending, Store, StoreError};
 
@@ -59,6 +60,12 @@ impl Desk {
                 return write_line(stream.get_mut(), &refusal).await;
             }
         };
+        if is_of_a_run(stream.get_ref()) {
+            let words = "what a run's tools start cannot ask the scheduler for anything";
+            tracing::warn!("a run's tools tried to talk to the scheduler");
+            return write_line(stream.get_mut(), &Reply::refused("not_allowed", words.into()))
+                .await;
+        }
         match request {
             Request::Run { job, slot, force, no_deliver } => {
                 let sending = if no_deliver { Sending::Suppressed } else { Sending::Usual };
@@ -196,6 +203,13 @@ impl Desk {
         let read = move || store.reader().ok()?.run(&run_id).ok()?;
         tokio::task::spawn_blocking(read).await.ok()?
     }
+}
+
+/// Whether a run's tools have started whoever is at the other end. Where the system does not say,
+/// the socket's own permissions have to do.
+fn is_of_a_run(stream: &UnixStream) -> bool {
+    let pid = stream.peer_cred().ok().and_then(|it| it.pid());
+    pid.is_some_and(belongs_to_a_run)
 }
 
 fn is_over(record: &RunRecord) -> bool {

@@ -11,7 +11,9 @@ use super::dispatcher::{Dispatcher, Scheduling, all_words, job_rows};
 use super::lock::{Kind, LockError, StateLock};
 use crate::clock::{Clock, to_millis};
 use crate::config::{Config, JobSet, load_jobs};
-use crate::executor::{Bus, Embedding, Executor, Lanes, Milestone, Models, Purse};
+use crate::executor::{
+    Bus, Embedding, Executor, Lanes, Milestone, Models, Purse, TEMPORARY_SUFFIX,
+};
 use crate::hooks::Hooks;
 use crate::job::{AfterSpec, JobId, JobSpec, Problem};
 use crate::plan::{self, Availability, JobView, Living, Planner, Reason, Record, Rules, SlotEnd};
@@ -226,8 +228,10 @@ async fn end_orphans_of(store: &Store) -> Result<(), StoreError> {
 /// Workspaces of runs that a dead process could not tidy.
 fn sweep_workspaces(state_dir: &Path, alive: &[RunId]) {
     let Ok(folder) = std::fs::read_dir(state_dir.join("workspaces")) else { return };
-    let lives = |name: &std::ffi::OsStr| alive.iter().any(|run_id| name == run_id.as_str());
-    for entry in folder.flatten().filter(|entry| !lives(&entry.file_name())) {
+    let lives = |name: &str| alive.iter().any(|run_id| name == run_id.as_str());
+    let lives = |name: String| lives(name.strip_suffix(TEMPORARY_SUFFIX).unwrap_or(&name));
+    let name = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    for entry in folder.flatten().filter(|entry| !lives(name(entry))) {
         if let Err(error) = std::fs::remove_dir_all(entry.path()) {
             tracing::warn!(path = %entry.path().display(), %error, "could not remove a workspace");
         }

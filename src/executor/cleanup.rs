@@ -203,19 +203,27 @@ impl Tidying {
         self.record("session_lock", done, started_at, start);
     }
 
-    /// Removes a workspace that was made for the run.
-    pub(super) async fn workspace(&mut self, made: Option<&Path>) {
-        let Some(path) = made else { return };
+    /// Removes the folders that were made for the run.
+    pub(super) async fn workspace(&mut self, made: &[&Path]) {
+        if made.is_empty() {
+            return;
+        }
         let removed = self
             .step("workspace", Duration::ZERO, async {
-                match tokio::fs::remove_dir_all(path).await {
-                    Ok(()) => Done::clean(),
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Done::clean(),
-                    Err(error) => Done::with(StepOutcome::Incomplete, error.to_string()),
+                let mut done = Done::clean();
+                for path in made {
+                    match tokio::fs::remove_dir_all(path).await {
+                        Ok(()) => {}
+                        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                        Err(error) => {
+                            done = Done::with(StepOutcome::Incomplete, error.to_string());
+                        }
+                    }
                 }
+                done
             })
             .await;
-        if removed.is_none() || path.exists() {
+        for path in made.iter().filter(|path| removed.is_none() || path.exists()) {
             self.cleanup.leaked.push(format!("workspace {}", path.display()));
         }
     }

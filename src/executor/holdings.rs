@@ -27,6 +27,8 @@ pub(super) struct Holdings {
     pub(super) masker: Arc<Masker>,
     pub(super) permits: Option<Permits>,
     pub(super) made_workspace: Option<PathBuf>,
+    /// The folder for temporary files of what its tools start.
+    pub(super) made_temporary: Option<PathBuf>,
     /// When its clock started.
     pub(super) started: Option<Timestamp>,
     /// Where it works.
@@ -68,6 +70,7 @@ impl Holdings {
             masker: Arc::default(),
             permits: None,
             made_workspace: None,
+            made_temporary: None,
             started: None,
             workdir: None,
             env: None,

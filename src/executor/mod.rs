@@ -20,6 +20,7 @@ mod course;
 mod embedding;
 mod escalate;
 mod events;
+mod fence;
 mod gate;
 mod holdings;
 mod hooked;
@@ -47,6 +48,7 @@ mod windows;
 
 pub use embedding::Embedding;
 pub use events::{Bus, Follower, Heard, RunEvents};
+pub(crate) use fence::TEMPORARY_SUFFIX;
 pub use idle_window::{IdleInput, IdleRule, IdleWindow, idle_window};
 pub use lanes::{LaneView, Lanes, Permits, Rank};
 pub use milestone::{Ended, Failing, Milestone, Watched};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::fence::{reading, with_temporary};
 use super::holdings::Holdings;
 use super::known::with_gate;
 use super::models::Resolved;
@@ -13,7 +14,7 @@ use super::stop::{Stop, invalid};
 use super::told::base_of;
 use super::watchdog::Watchdog;
 use crate::clock::Deadline;
-use crate::job::{AgentSpec, AskedFor, FILE_BYTES_MAX, JobSpec, Prompt, read_text};
+use crate::job::{AgentSpec, AskedFor, FILE_BYTES_MAX, JobSpec, Prompt, Sandbox, read_text};
 use crate::process::Confinement;
 use crate::run::{ErrorKind, Failure, Phase};
 use crate::session::{Clearings, Transcript};
@@ -32,6 +33,7 @@ impl Executor {
         let spec = &ticket.spec;
         watchdog.entered(Phase::Workspace);
         let workspace = self.settle_in(ticket, holdings).await?;
+        let confinement = self.confinement(ticket, agent, &workspace, holdings).await?;
 
         watchdog.entered(Phase::ModelResolution);
         let (model, older) = self.choose_model(ticket, agent, holdings).await?;
@@ -39,7 +41,7 @@ impl Executor {
         self.learn_window(&mut resolved, watchdog).await;
 
         watchdog.entered(Phase::Auth);
-        let env = self.learn_secrets(spec, holdings)?;
+        let env = with_temporary(self.learn_secrets(spec, holdings)?, ticket, holdings);
 
         watchdog.entered(Phase::Context);
         let template = match &agent.prompt {
@@ -62,6 +64,8 @@ impl Executor {
         let skills = self.look_at_skills(ticket, agent).await?;
         let context =
             self.tool_context(spec, agent, (&workspace, &skills.folders), env, holdings)?;
+        let confinement = reading(confinement, &context.workspace);
+        let context = ToolContext { confinement, ..context };
         let tools = self.with_mcp(ticket, agent, tools, &context, holdings).await?;
         let tools = match &self.deck {
             Some(deck) => tools.taped(deck.calls()),
@@ -122,8 +126,12 @@ impl Executor {
             // What a run writes there would be told to every later one.
             protected.extend(self.config.skills.dirs.iter().cloned());
         }
-        let workspace = Workspace::open(folder, &protected);
-        let workspace = workspace.and_then(|it| it.reading(readable)).map_err(|error| {
+        let hidden = match (agent.sandbox.mode, &holdings.made_workspace) {
+            (Sandbox::Strict | Sandbox::Workspace, None) => vec![self.config.state_dir.clone()],
+            (Sandbox::Off, _) | (_, Some(_)) => Vec::new(),
+        };
+        let opened = Workspace::open(folder, &protected).and_then(|it| it.hiding(&hidden));
+        let workspace = opened.and_then(|it| it.reading(readable)).map_err(|error| {
             use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
             let words = format!("the workspace {} cannot be opened: {error}", folder.display());
             match error.kind() {

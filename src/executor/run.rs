@@ -296,7 +296,9 @@ impl Executor {
             findings = Some(tidying.meanwhile(look).await);
         }
         tidying.session_lock(holdings.session_lock.take()).await;
-        tidying.workspace(holdings.made_workspace.as_deref()).await;
+        let made = [&holdings.made_workspace, &holdings.made_temporary];
+        let made: Vec<_> = made.into_iter().filter_map(|path| path.as_deref()).collect();
+        tidying.workspace(&made).await;
         tidying.lane(holdings.permits.take()).await;
         let findings = findings.unwrap_or_default();
         Tidied { cleanup: tidying.end(), findings, exit_code, at: to_millis(self.clock.wall()) }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::money::Usd;
 use super::parse::Reader;
 use super::read_mcp::MCP_MARK;
+use super::read_sandbox::{Sandbox, SandboxNetwork};
 use super::spec::{Limits, RunTimeout};
 use super::tree::Node;
 
@@ -24,6 +25,10 @@ pub struct Ceilings {
     pub tools: Option<Vec<String>>,
     /// The commands of `exec`.
     pub exec_allow: Option<Vec<String>>,
+    /// The laxest confinement.
+    pub sandbox: Option<Sandbox>,
+    /// The network of confined tools.
+    pub network: Option<SandboxNetwork>,
 }
 
 impl Ceilings {
@@ -39,6 +44,8 @@ impl Ceilings {
             timeout: root.duration("ceilings.timeout"),
             tools: texts("tools"),
             exec_allow: texts("exec_allow"),
+            sandbox: root.text("ceilings.sandbox").and_then(|text| text.parse().ok()),
+            network: root.text("ceilings.network").and_then(|text| text.parse().ok()),
         }
     }
 }

@@ -39,6 +39,10 @@ pub(super) fn definition(node: &Node, matrix: &BTreeMap<String, String>, read: &
     match &read.does {
         Does::Agent(agent) => {
             put("agent", "tools", agent.tools.clone().into());
+            put("agent", "sandbox", agent.sandbox.mode.as_str().into());
+            put("agent", "sandbox_read", shown(&agent.sandbox.read));
+            put("agent", "sandbox_write", shown(&agent.sandbox.write));
+            put("agent", "network", agent.sandbox.network.as_str().into());
             put("agent", "model", agent.model.to_string().into());
             put("agent", "fallbacks", agent.fallbacks.iter().map(ToString::to_string).collect());
             for (key, value) in agent.manner.entries() {
@@ -76,6 +80,10 @@ pub(super) fn definition(node: &Node, matrix: &BTreeMap<String, String>, read: &
         definition.remove("agent");
     }
     Value::Object(definition)
+}
+
+fn shown(paths: &[std::path::PathBuf]) -> Value {
+    paths.iter().map(|path| path.display().to_string()).collect()
 }
 
 /// SHA-256 of a job's definition, in hex. Two jobs that say the same are two definitions: each has

@@ -31,6 +31,7 @@ mod read_matrix;
 mod read_mcp;
 mod read_ping;
 mod read_retry;
+mod read_sandbox;
 mod read_schedule;
 mod read_secret;
 mod read_skills;
@@ -70,6 +71,7 @@ pub(crate) use read_env::env;
 pub(crate) use read_mcp::MCP_MARK;
 #[cfg(test)]
 pub(crate) use read_retry::PERMANENT as PERMANENT_KINDS;
+pub use read_sandbox::{Sandbox, SandboxNetwork, SandboxSpec};
 pub use read_secret::SecretText;
 pub(crate) use read_secret::{secret_text, url_problem};
 pub(crate) use read_skills::env_of;

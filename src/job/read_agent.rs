@@ -8,6 +8,7 @@ use super::keys::did_you_mean;
 use super::parse::{Part, Reader};
 use super::prompt;
 use super::read_mcp::mcp;
+use super::read_sandbox;
 use super::read_skills;
 use super::source::Source;
 use super::spec::{AgentSpec, ContextFiles, Escalate, Limits, ModelRef, Prompt, RunTimeout};
@@ -32,6 +33,7 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
     let tools = tools(reader);
     let exec_allow = exec_allow(reader, &tools);
     let mcp = mcp(reader);
+    let sandbox = Box::new(read_sandbox::sandbox(reader));
     let vars = reader.node.text_map("agent.vars");
     let escalate = escalate(reader, &fallbacks);
     let skills = read_skills::names(reader);
@@ -50,6 +52,7 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
         tools,
         exec_allow,
         mcp,
+        sandbox,
         escalate,
         skills,
         context,

@@ -10,6 +10,7 @@ use super::money::Usd;
 use super::read_alert::{AlertSpec, Cause};
 use super::read_checks::{ArtifactPattern, CheckSpec, ReplySchema};
 use super::read_deliver::{DeliverSpec, DeliverWhen};
+use super::read_sandbox::SandboxSpec;
 use super::read_secret::SecretText;
 use super::secret::SecretSource;
 use crate::schedule::{Schedule, Zone};
@@ -260,6 +261,8 @@ pub struct AgentSpec {
     pub exec_allow: Vec<String>,
     /// Names of the MCP servers whose tools are on offer too.
     pub mcp: Vec<String>,
+    /// How its tools are confined.
+    pub sandbox: Box<SandboxSpec>,
     /// Whether the next model goes on where the host finds a success to be none.
     pub escalate: Escalate,
     /// Names of the skills on offer.

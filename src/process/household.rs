@@ -12,6 +12,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::adopted;
+use super::asking;
 use super::confine::Confinement;
 use super::ends::Ends;
 use super::environment::RUN_MARKER;
@@ -77,6 +78,14 @@ pub enum StartError {
         /// The program.
         program: String,
         /// The system's words.
+        message: String,
+    },
+    /// It could not be confined as it was demanded.
+    #[error("start `{program}` confined: {message}")]
+    Confinement {
+        /// The program.
+        program: String,
+        /// What is in the way.
         message: String,
     },
     /// The supervisor itself did not start.
@@ -194,6 +203,9 @@ impl Household {
         let mut env = spec.env;
         env.push((RUN_MARKER.to_owned(), self.0.run_id.clone()));
         let Spec { argv, cwd, confinement, .. } = spec;
+        if confinement != Confinement::Off {
+            asking::confined(tree.supervisor());
+        }
         let order = Order { argv, cwd, env, input, confinement };
         let answer = async {
             tree.send(&order).await?;
@@ -316,6 +328,7 @@ fn start_error(what: Failure, program: String, cwd: PathBuf, message: String) ->
         Failure::Folder => StartError::Folder { program, cwd, message },
         Failure::NotFound => StartError::NotFound { program },
         Failure::Command => StartError::NotRun { program, message },
+        Failure::Confinement | Failure::Mounts => StartError::Confinement { program, message },
         Failure::Supervisor => {
             StartError::Supervisor { program, source: io::Error::other(message) }
         }

@@ -22,6 +22,12 @@ impl ProcessId {
         Row::of(pid).map(|row| row.id)
     }
 
+    /// A child of this process, which has not been reaped: its row is there even if it has ended.
+    pub(super) fn of_child(pid: u32) -> Self {
+        let pid = i32::try_from(pid).expect("a pid fits its own type");
+        Self::of(pid).unwrap_or(Self { pid, start_time: 0 })
+    }
+
     /// This process.
     pub fn own() -> Option<Self> {
         static OWN: OnceLock<Option<ProcessId>> = OnceLock::new();

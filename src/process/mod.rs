@@ -17,6 +17,8 @@
 //! process start times first, because process ids are used again.
 
 mod adopted;
+mod asking;
+mod become_command;
 mod confine;
 mod ends;
 mod environment;
@@ -32,7 +34,8 @@ mod tree;
 mod watch;
 
 pub use adopted::adopt_orphans;
-pub use confine::{Confinement, Demand, Fence, Network, View};
+pub use asking::belongs_to_a_run;
+pub use confine::{Confinement, Demand, Fence, Filters, Network, Offer, View, offered};
 pub use environment::{RUN_MARKER, base_environment};
 pub use household::{Errors, Household, Spec, StartError, SupervisorPath};
 pub use identity::{ProcessId, boot_id};

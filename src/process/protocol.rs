@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::confine::Confinement;
+use super::confine::{Closing, Confinement};
 use super::identity::ProcessId;
 use super::tree::Leftover;
 
@@ -30,6 +30,13 @@ pub(super) enum Input {
     File(PathBuf),
     /// The socket that it also writes to.
     Talk,
+}
+
+/// What a process that becomes a command is told: the order, and how to close what is closed.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Becoming<O> {
+    pub order: O,
+    pub closing: Closing,
 }
 
 /// A later line to the supervisor. The end of the stream means `End` with the orphans' grace.
@@ -65,6 +72,10 @@ pub(super) enum Failure {
     NotFound,
     /// The command could not be run.
     Command,
+    /// It could not be confined as demanded.
+    Confinement,
+    /// There are no mounts to confine it with.
+    Mounts,
     /// The supervisor could not set itself up.
     Supervisor,
 }

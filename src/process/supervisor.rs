@@ -8,12 +8,14 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use nix::sys::prctl;
 use nix::unistd;
 
+use super::become_command::{self, BECOME, become_command};
+use super::confine::{Closing, Confinement};
 use super::identity::ProcessId;
 use super::lines::Lines;
 use super::protocol::{Fact, Failure, Input, Order};
@@ -25,12 +27,16 @@ pub(super) const SUPERVISE: &str = "__supervise";
 /// How the supervisor is named in `ps`.
 pub(super) const NAME: &CStr = c"punctual-watch";
 
-/// Turns this process into a supervisor if its first argument says so, and then never returns.
+/// Turns this process into a supervisor, or into the command of one, if its first argument says so,
+/// and then never returns.
 ///
 /// To be called first thing in `main`, before anything is opened or started.
 pub fn become_supervisor_if_asked() {
     if std::env::args_os().nth(1).is_some_and(|first| first == SUPERVISE) {
         std::process::exit(supervise());
+    }
+    if std::env::args_os().nth(1).is_some_and(|first| first == BECOME) {
+        std::process::exit(become_command());
     }
 }
 
@@ -44,8 +50,8 @@ fn supervise() -> i32 {
     };
     let main = match start(&order) {
         Ok(main) => main,
-        Err((what, error)) => {
-            line.tell(&Fact::Failed { what, message: error.to_string() });
+        Err((what, message)) => {
+            line.tell(&Fact::Failed { what, message });
             return 1;
         }
     };
@@ -81,41 +87,62 @@ fn open_descriptors() -> io::Result<Vec<RawFd>> {
 }
 
 /// Starts the command, then lets go of the pipe, so that its end is seen when the command closes it.
-#[expect(clippy::disallowed_methods, reason = "this is the place that starts processes")]
-fn start(order: &Order) -> Result<ProcessId, (Failure, io::Error)> {
-    let (program, arguments) = order
-        .argv
-        .split_first()
-        .ok_or_else(|| (Failure::Command, io::Error::other("the command line is empty")))?;
-    let folder = fs::metadata(&order.cwd).map_err(|error| (Failure::Folder, error))?;
+fn start(order: &Order) -> Result<ProcessId, (Failure, String)> {
+    let folder = fs::metadata(&order.cwd).map_err(told(Failure::Folder))?;
     if !folder.is_dir() {
-        return Err((Failure::Folder, ErrorKind::NotADirectory.into()));
+        return Err(told(Failure::Folder)(ErrorKind::NotADirectory.into()));
     }
     let nowhere = File::options().read(true).write(true).open("/dev/null");
-    let nowhere = nowhere.map_err(|error| (Failure::Supervisor, error))?;
-    let stdin = match &order.input {
-        Input::File(path) => File::open(path).map(Stdio::from),
-        Input::Nothing => Ok(Stdio::null()),
-        Input::Talk => io::stdout().as_fd().try_clone_to_owned().map(Stdio::from),
+    let nowhere = nowhere.map_err(told(Failure::Supervisor))?;
+    let main = match &order.confinement {
+        Confinement::Off => start_free(order)?,
+        Confinement::Humble => become_command::start(order, Closing::ByRules)?,
+        Confinement::Fenced(_) => match become_command::start(order, Closing::ByMounts) {
+            Err((Failure::Mounts, _)) => become_command::start(order, Closing::ByRules)?,
+            result => result?,
+        },
     };
-    let stdin = stdin.map_err(|error| (Failure::Supervisor, error))?;
-    let child = Command::new(program)
-        .args(arguments)
-        .current_dir(&order.cwd)
-        .env_clear()
-        .envs(order.env.iter().map(|(name, value)| (name, value)))
-        .stdin(stdin)
-        .process_group(0)
-        .spawn()
-        .map_err(|error| match error.kind() {
-            ErrorKind::NotFound => (Failure::NotFound, error),
-            _ => (Failure::Command, error),
-        })?;
     // The command runs, so this must not fail any more; it cannot with descriptors that are open.
     let _ = unistd::dup2_stdin(&nowhere);
     let _ = unistd::dup2_stdout(&nowhere);
     let _ = unistd::dup2_stderr(&nowhere);
-    // It is not reaped yet, so its row is there even if it has ended.
-    let pid = i32::try_from(child.id()).expect("a pid fits its own type");
-    Ok(ProcessId::of(pid).unwrap_or(ProcessId { pid, start_time: 0 }))
+    Ok(main)
+}
+
+/// Starts a command that is not confined.
+#[expect(clippy::disallowed_methods, reason = "this is the place that starts processes")]
+fn start_free(order: &Order) -> Result<ProcessId, (Failure, String)> {
+    let mut command =
+        command(order).ok_or_else(|| (Failure::Command, "the command line is empty".to_owned()))?;
+    let stdin = stdin_of(order).map_err(told(Failure::Supervisor))?;
+    let child = command.stdin(stdin).process_group(0).spawn().map_err(|error| {
+        let what = match error.kind() {
+            ErrorKind::NotFound => Failure::NotFound,
+            _ => Failure::Command,
+        };
+        told(what)(error)
+    })?;
+    Ok(ProcessId::of_child(child.id()))
+}
+
+/// The command, but for its standard input; none for an empty command line.
+pub(super) fn command(order: &Order) -> Option<Command> {
+    let (program, arguments) = order.argv.split_first()?;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(&order.cwd).env_clear();
+    command.envs(order.env.iter().map(|(name, value)| (name, value)));
+    Some(command)
+}
+
+/// What it reads.
+pub(super) fn stdin_of(order: &Order) -> io::Result<Stdio> {
+    match &order.input {
+        Input::File(path) => File::open(path).map(Stdio::from),
+        Input::Nothing => Ok(Stdio::null()),
+        Input::Talk => io::stdout().as_fd().try_clone_to_owned().map(Stdio::from),
+    }
+}
+
+fn told(what: Failure) -> impl Fn(io::Error) -> (Failure, String) {
+    move |error| (what, error.to_string())
 }

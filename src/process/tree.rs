@@ -11,6 +11,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use super::adopted;
+use super::asking;
 use super::identity::ProcessId;
 use super::output::{Collected, Output, Pipes};
 use super::protocol::{Fact, Failure, Request};
@@ -247,6 +248,11 @@ impl Tree {
         }
     }
 
+    /// Which process supervises it.
+    pub fn supervisor(&self) -> ProcessId {
+        self.supervisor
+    }
+
     /// Kills the supervisor, if it is there.
     pub fn kill_supervisor(&self) {
         table::send(self.supervisor, Signal::SIGKILL);
@@ -298,5 +304,6 @@ async fn listen(
     // An error would mean that somebody else reaped it.
     let _ = process.wait().await;
     adopted::forget(supervisor);
+    asking::forget(supervisor);
     teller.send_modify(|story| story.end = Some(end));
 }

@@ -42,3 +42,4 @@ pub(crate) use subturn::{Part, SUBTURN, part_of};
 pub use tape::{CallTape, Permission, TakenCall};
 pub use tool::{Arguments, Tool, ToolContext, ToolOutcome, Verdict};
 pub use workspace::Workspace;
+pub(crate) use workspace::without_links;

@@ -27,6 +27,7 @@ pub struct Workspace {
     protected: Vec<PathBuf>,
     /// Folders elsewhere that may be read all the same, each with where it is.
     beside: Vec<(PathBuf, Dir)>,
+    hidden: Vec<PathBuf>,
 }
 
 impl Workspace {
@@ -35,8 +36,10 @@ impl Workspace {
     pub fn open(path: &Path, protected: &[PathBuf]) -> io::Result<Self> {
         let dir = Dir::open_ambient_dir(path, ambient_authority())?;
         let named = std::path::absolute(path)?;
-        let protected = protected.iter().map(|path| really(path)).collect::<io::Result<_>>()?;
-        Ok(Self { real: real_path(&dir)?, dir, named, protected, beside: Vec::new() })
+        let protected =
+            protected.iter().map(|path| without_links(path)).collect::<io::Result<_>>()?;
+        let (real, beside, hidden) = (real_path(&dir)?, Vec::new(), Vec::new());
+        Ok(Self { dir, named, real, protected, beside, hidden })
     }
 
     /// The same with folders elsewhere that can be read, but not written, by their absolute paths.
@@ -51,6 +54,12 @@ impl Workspace {
     /// Those folders.
     pub fn readable(&self) -> impl Iterator<Item = &Path> {
         self.beside.iter().map(|(path, _)| path.as_path())
+    }
+
+    /// The same folder, in which what is at or below one of `hidden` cannot be looked at.
+    pub fn hiding(mut self, hidden: &[PathBuf]) -> io::Result<Self> {
+        self.hidden = hidden.iter().map(|path| without_links(path)).collect::<io::Result<_>>()?;
+        Ok(self)
     }
 
     /// Where it is.
@@ -99,6 +108,7 @@ impl Workspace {
         options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
         let opened = dir.open_with(&relative, &options);
         let file = opened.map_err(|error| refused(path, &error))?;
+        self.check_visible(path, &file)?;
         let kind = file.metadata().map_err(|error| refused(path, &error))?;
         if kind.is_dir() {
             return Err(Refusal::Failed(format!("`{path}` is a folder; `list` shows it")));
@@ -131,7 +141,9 @@ impl Workspace {
     /// The entries of a folder.
     pub(super) fn read_dir(&self, path: &str) -> Result<ReadDir, Refusal> {
         let (dir, relative) = self.place_to_read(path)?;
-        dir.read_dir(&relative).map_err(|error| refused(path, &error))
+        let folder = dir.open_dir(&relative).map_err(|error| refused(path, &error))?;
+        self.check_visible(path, &folder)?;
+        folder.entries().map_err(|error| refused(path, &error))
     }
 
     /// Writes `content` to `path` so that a reader sees the old file or the new one, never half of
@@ -184,6 +196,18 @@ impl Workspace {
         Ok((self.dir.try_clone()?, parts.iter().collect()))
     }
 
+    fn check_visible(&self, path: &str, opened: &impl AsFd) -> Result<(), Refusal> {
+        if self.hidden.is_empty() {
+            return Ok(());
+        }
+        let place = real_path(opened).map_err(|error| refused(path, &error))?;
+        if self.hidden.iter().any(|hidden| place.starts_with(hidden)) {
+            let text = format!("`{path}` belongs to the scheduler; a run cannot look at it");
+            return Err(Refusal::Denied(text));
+        }
+        Ok(())
+    }
+
     fn check_writable(&self, path: &str, folder: &Dir, rest: &Path) -> Result<(), Refusal> {
         let target = real_path(folder).map_err(|error| refused(path, &error))?.join(rest);
         if self.protected.iter().any(|protected| target.starts_with(protected)) {
@@ -230,13 +254,13 @@ impl Place {
     }
 }
 
-/// Where an open folder is now, whatever it was called when it was opened.
-fn real_path(dir: &Dir) -> io::Result<PathBuf> {
+/// Where an open file or folder is now, whatever it was called when it was opened.
+fn real_path(dir: &impl AsFd) -> io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd()))
 }
 
 /// The path without symbolic links, as far as it exists.
-fn really(path: &Path) -> io::Result<PathBuf> {
+pub(crate) fn without_links(path: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     for known in path.ancestors() {
         if let Ok(real) = known.canonicalize() {

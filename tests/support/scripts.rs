@@ -40,6 +40,11 @@ pub fn by_hand(prompt: &str, top: &str, limits: &str) -> String {
     )
 }
 
+/// Such a job, whose commands are confined by nothing: what they do is the test's own business.
+pub fn unconfined(job: &str) -> String {
+    job.replacen("[agent]\n", "[agent]\nsandbox = \"off\"\n", 1)
+}
+
 /// The same without anything but limits.
 pub fn exec_job(limits: &str) -> String {
     by_hand("go", "", limits)
