@@ -47,6 +47,7 @@ mod show;
 mod show_prompt;
 mod show_rules;
 mod simulate;
+mod skills;
 mod slots;
 mod status;
 mod test;
@@ -153,6 +154,8 @@ enum Verb {
     Schema(schema::Args),
     /// Make a job file to fill in
     New(new::Args),
+    /// Install, update, list and remove skills
+    Skills(skills::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     #[command(external_subcommand)]
@@ -160,7 +163,7 @@ enum Verb {
 }
 
 /// Verbs of the contract that are not built yet: refused by name.
-const NOT_YET: &[&str] = &["agent", "audit", "import", "skills"];
+const NOT_YET: &[&str] = &["agent", "audit", "import"];
 
 /// The program: parses the command line, does what it says, and returns the exit code of the
 /// contract.
@@ -207,6 +210,7 @@ pub fn main() -> ExitCode {
         Verb::Doctor(args) => doctor::doctor(&context, &args),
         Verb::Schema(args) => schema::schema(&args),
         Verb::New(args) => new::new(&context, &args),
+        Verb::Skills(args) => skills::skills(&context, &args),
         Verb::Completions(args) => completions::completions(&args),
         Verb::Other(words) => Err(other(&words)),
     };

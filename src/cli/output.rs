@@ -70,6 +70,16 @@ impl Failed {
         Self { words: chain(error), code: code::FAILED }
     }
 
+    /// What it says.
+    pub(super) fn words(&self) -> &str {
+        &self.words
+    }
+
+    /// Its exit code.
+    pub(super) fn code(&self) -> u8 {
+        self.code
+    }
+
     /// Says so on standard error.
     pub(super) fn report(self) -> ExitCode {
         // A closed standard error leaves nobody to tell.

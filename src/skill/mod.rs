@@ -15,6 +15,7 @@
 //! breaks for it.
 
 mod front_matter;
+pub mod install;
 mod needs;
 mod shelves;
 mod snapshot;
