@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use punctual::clock::{Clock, SystemClock};
 use punctual::config::{Config, Sources, load, load_jobs};
-use punctual::executor::{Bus, Executor, Lanes, Models, Purse, Ticket, Watchdog};
+use punctual::executor::{Bus, Embedding, Executor, Lanes, Models, Purse, Ticket, Watchdog};
 use punctual::job::{Environment, JobId, JobSpec};
 use punctual::plan::{Record, RunEnd};
 use punctual::process::{ProcessId, RUN_MARKER, SupervisorPath, boot_id};
@@ -194,6 +194,8 @@ impl House {
         let store = Store::open(&config.state_dir, owner).unwrap();
         store.adopt_jobs(vec![row(&spec)], vec![], SystemClock.wall()).await.unwrap();
         let executor = Executor {
+            hooks: Arc::default(),
+            embedding: Embedding::default(),
             clock: clock(),
             models: Models::new(&config),
             store,

@@ -215,11 +215,10 @@ fn allow(policy: InstallPolicy, staged: &Staged) -> Result<(), Refusal> {
             }
         }
         InstallPolicy::Block => {
-            let doubts: String = doubts.iter().map(|doubt| format!("; {doubt}")).collect();
-            return Err(Refusal::Refused(format!(
-                "`{}` is not installed: security.install_policy = \"block\"{doubts}",
-                skill.name
-            )));
+            let why = "security.install_policy = \"block\"".to_owned();
+            let why: Vec<_> = std::iter::once(&why).chain(doubts).cloned().collect();
+            let (name, why) = (&skill.name, why.join("; "));
+            return Err(Refusal::Refused(format!("`{name}` is not installed: {why}")));
         }
     }
     Ok(())
