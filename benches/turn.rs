@@ -11,6 +11,7 @@ use divan::counter::ItemsCount;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use punctual::clock::SystemClock;
+use punctual::hooks::HookSite;
 use punctual::job::{Thinking, Usd};
 use punctual::plan::Standing;
 use punctual::process::{Confinement, Household, SupervisorPath};
@@ -24,7 +25,7 @@ use punctual::tools::{
     Arguments, ExecPolicy, Tool, ToolContext, ToolOutcome, ToolSet, Verdict, Workspace,
 };
 use punctual::turn::{
-    Bounds, Conversation, Model, Observer, Opening, Purse, Turn, TurnEvent, Window,
+    Bounds, Conversation, Model, Observer, Opening, PartEnd, Purse, Turn, TurnEvent, Window,
     plan_compaction, tokens_of,
 };
 use serde_json::json;
@@ -94,6 +95,15 @@ impl Observer for Nobody {
     fn opened(&self) {}
     fn pulse(&self) {}
     fn tell(&self, _: TurnEvent<'_>) {}
+    fn drive_part<'a>(
+        &'a self,
+        _: u32,
+        _: &'a mut Turn,
+        _: &'a Model,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<String, PartEnd>> {
+        unreachable!("no turn here has parts")
+    }
 }
 
 impl Purse for Nobody {
@@ -142,6 +152,7 @@ async fn turn(folder: &std::path::Path, name: &str, history: Vec<Remembered>) ->
         history,
         masker: Arc::default(),
         clock,
+        hooks: HookSite::without_hooks(),
     };
     Turn::begin(opening).await
 }
