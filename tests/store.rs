@@ -692,6 +692,7 @@ async fn every_view_has_the_columns_of_the_contract() {
         ),
         ("v1_cleanups", "run_id, step, outcome, started_at, duration_ms, detail"),
         ("v1_checks", "run_id, name, passed, detail"),
+        ("v1_hooks", "run_id, n, hook, name, outcome, changed, error, started_at, duration_ms"),
         ("v1_prompt_parts", "run_id, n, part, name, characters, tokens, characters_cut, note"),
         ("v1_audit", "at, actor, kind, run_id, session, name, result"),
     ];

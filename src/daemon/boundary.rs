@@ -60,6 +60,8 @@ impl Daemon {
         let site = site.until(self.in_from_now(AT_THE_END));
         tokio::join!(site.tell(GatewayStop {}), site.tell(GatewayShutdown {}));
         household.end_all(STOP_GRACE).await;
+        // What they did is written before the process goes.
+        drop(tokio::time::timeout(STOP_GRACE, self.executor.store.checkpoint()).await);
     }
 }
 
