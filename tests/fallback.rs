@@ -199,6 +199,7 @@ fn a_full_key_is_not_waited_for_while_there_is_another() {
     assert!(run["duration_ms"].as_u64().unwrap() < 60_000, "{run:#}");
 }
 
+// B81: an error inside a stream that says 400 is asked once; B92: a wrong model name is named.
 #[test]
 fn a_model_that_is_not_there_is_asked_once_and_a_wrong_request_is_everybodys() {
     let missing =

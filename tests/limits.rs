@@ -280,6 +280,7 @@ fn zombies_below(ancestor: u32) -> Vec<u32> {
     dead.map(|it| it.0).collect()
 }
 
+// B73.
 #[test]
 fn a_silent_model_is_cut_by_the_window_of_its_provider() {
     let opened = || vec![Act::Say(head()), Act::Hold];
@@ -316,6 +317,7 @@ fn a_silent_model_is_cut_by_the_window_of_its_provider() {
     }
 }
 
+// B76: the limit of the first token is named.
 #[test]
 fn the_first_token_has_a_limit_of_its_own_when_asked_for() {
     // It takes the place of the provider's timeout while the first token is awaited: longer ...
@@ -340,6 +342,7 @@ fn the_first_token_has_a_limit_of_its_own_when_asked_for() {
     }
 }
 
+// B74, B76.
 #[test]
 fn a_model_that_wakes_up_late_is_waited_for_behind_pings_and_after_a_tool() {
     let keys = "timeout = \"500ms\"\nfirst_token_timeout = \"20s\"";
@@ -376,6 +379,7 @@ fn a_model_that_wakes_up_late_is_waited_for_behind_pings_and_after_a_tool() {
     assert_run(&run, &json!({"/error/limit": "first_token", "/error/limit_ms": 700}));
 }
 
+// B77.
 #[test]
 fn a_long_stream_that_keeps_coming_outlives_the_timeout_of_its_provider() {
     let slow = || {

@@ -10,6 +10,7 @@ use support::scripts::{KEY, PLAIN, exec_job};
 use support::stub::{Act, Stub, call, finish, head, refusal, retry_after, text};
 use support::{House, asking, scripted, until};
 
+// B80: nothing of it is delivered.
 #[test]
 fn a_stream_that_just_ends_is_no_answer() {
     let (code, run, _) = against(|| vec![Act::Say(head() + &text("half a rep"))], "");
@@ -37,6 +38,7 @@ fn an_answer_cut_by_its_length_is_kept_and_is_no_report() {
     );
 }
 
+// B88.
 #[test]
 fn a_tool_call_cut_by_the_length_starts_nothing() {
     let stub =

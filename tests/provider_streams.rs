@@ -369,6 +369,8 @@ async fn check_all(shape: impl Fn(Answer) -> Answer) {
     assert_eq!(checked, 28);
 }
 
+// B80 (04, 05, 32, 58), B81 (12, 14, 22, 54, 55), B83 (06, 32), B84 (08), B85 (10), B86 (02, 03, 18,
+// 51), B87 (26), B88 (27), B89 (18, 20, 29), B91 (20, 22, 37).
 #[tokio::test]
 async fn every_fixture_whole() {
     check_all(|answer| answer).await;
@@ -394,6 +396,7 @@ async fn every_fixture_64_bytes_at_a_time() {
     check_all(|answer| answer.in_pieces_of(64)).await;
 }
 
+// B82.
 #[tokio::test]
 async fn characters_cut_between_packets_stay_whole() {
     let fixture = fixture("16-");
@@ -452,6 +455,7 @@ async fn until_no_progress(answer: Answer, limit: Duration) -> (Vec<StreamEvent>
     (events, timeout(SOON, serving).await.expect("the stub sees the end").unwrap())
 }
 
+// B73.
 #[tokio::test]
 async fn a_silent_stream_is_seen_as_silent_and_dropping_it_closes_the_connection() {
     let answer = fixture("33-").answer().held(Duration::from_mins(1));
@@ -460,6 +464,7 @@ async fn a_silent_stream_is_seen_as_silent_and_dropping_it_closes_the_connection
     assert!(served.client_closed);
 }
 
+// B74.
 #[tokio::test]
 async fn keep_alives_are_seen_and_are_no_progress() {
     let fixture = fixture("34-");
@@ -478,6 +483,7 @@ async fn keep_alives_are_seen_and_are_no_progress() {
     assert!(served.client_closed);
 }
 
+// B77.
 #[tokio::test]
 async fn a_slow_stream_is_not_cut() {
     let fixture = fixture("01-");
@@ -523,6 +529,7 @@ async fn a_refusal_whose_body_never_ends_is_known_by_its_status() {
     assert_eq!((fault.class, fault.message.as_str()), (FaultClass::ServerError, "down for now"));
 }
 
+// B91.
 #[tokio::test]
 async fn a_page_is_no_stream() {
     for content_type in ["text/html; charset=utf-8", "text/plain", "image/png"] {

@@ -72,6 +72,7 @@ fn events(payloads: &[Value]) -> String {
 const OK: &str = r#"{"choices":[{"delta":{"content":"ok"}}]}"#;
 const STOP: &str = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
 
+// B83, B84.
 #[test]
 fn framing_07_09_31() {
     let ok = json!({"finish": "Stop", "text": "ok"});
@@ -99,6 +100,7 @@ fn nothing_after_the_end_counts() {
     openai(&stream, &json!({"finish": "Stop", "text": "ok"}));
 }
 
+// B81.
 #[test]
 fn errors_inside_a_stream_13_15() {
     let words = json!({"fault": "ServerError", "message": "boom", "partial": "ok"});
@@ -127,6 +129,7 @@ fn errors_inside_a_stream_13_15() {
     );
 }
 
+// B86, B87.
 #[test]
 fn calls_17_19_25_30() {
     let call = |body: &str| format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{body}]}}}}]}}"#);
@@ -189,6 +192,7 @@ fn calls_17_19_25_30() {
     );
 }
 
+// B85 (38), B88 (28), B92 (24).
 #[test]
 fn ends_24_28_38() {
     // 24: a clean stop with nothing.
@@ -222,6 +226,7 @@ fn reasoning_is_no_text_whatever_it_is_called() {
     openai(&sse(&[parts, STOP]), &json!({"text": "ok", "reasoning": "hm"}));
 }
 
+// B89, B91.
 #[test]
 fn ollama_20_21() {
     let check = |stream: &str, expected: &Value| {
@@ -263,6 +268,7 @@ fn stop(reason: &str) -> Value {
     json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}})
 }
 
+// B80 (59), B87 (53, 56), B88 (57), B90 (53).
 #[test]
 fn anthropic_53_56_57_59() {
     let block_stop = json!({"type": "content_block_stop", "index": 0});
@@ -324,6 +330,7 @@ fn anthropic_counts_are_totals_with_the_cache_in_them() {
     anthropic(&[message, text, stop("end_turn"), json!({"type": "message_stop"})], &expected);
 }
 
+// B91.
 #[test]
 fn one_body_where_a_stream_was_asked_for() {
     let message = json!({"type": "message", "stop_reason": "tool_use",

@@ -28,12 +28,18 @@ fn column(dir: &Path, sql: &str) -> BTreeSet<String> {
 
 /// The sessions that have a file, by their names.
 fn transcripts(dir: &Path) -> BTreeSet<String> {
+    files_in(dir, "sessions")
+}
+
+fn files_in(dir: &Path, folder: &str) -> BTreeSet<String> {
     let stem = |path: std::path::PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
-    support::files_below(&dir.join("sessions")).into_iter().map(stem).collect()
+    support::files_below(&dir.join(folder)).into_iter().map(stem).collect()
 }
 
 fn write_files_of(dir: &Path, run_id: &str) {
     fs::write(dir.join(format!("sessions/{run_id}.jsonl")), "{}\n").unwrap();
+    fs::create_dir_all(dir.join("traces")).unwrap();
+    fs::write(dir.join(format!("traces/{run_id}.jsonl")), "{}\n").unwrap();
     let workspace = dir.join("workspaces").join(run_id);
     fs::create_dir(&workspace).unwrap();
     fs::write(workspace.join("left"), "over").unwrap();
@@ -142,6 +148,7 @@ async fn rows_and_files_agree_whatever_has_become_of_a_run_or_its_job() {
     let workspaces = fs::read_dir(dir.join("workspaces")).unwrap();
     let workspaces = workspaces.map(|it| it.unwrap().file_name().into_string().unwrap());
     assert_eq!(workspaces.collect::<BTreeSet<_>>(), expected);
+    assert_eq!(files_in(dir, "traces"), expected);
     expected.remove("plain-runs");
     assert_eq!(column(dir, "SELECT run_id FROM v1_cleanups"), expected);
     assert_eq!(pass(dir, ALL).await, Pruned::default());

@@ -120,6 +120,7 @@ fn one_blip_costs_an_attempt_and_a_refused_key_the_slot() {
     }
 }
 
+// B92, with fixture 24.
 #[test]
 fn an_end_without_a_word_is_a_failure_that_counts() {
     // A clean end, and usage to go with it.

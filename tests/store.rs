@@ -11,8 +11,8 @@ use punctual::plan::{
 };
 use punctual::provider::Usage;
 use punctual::run::{
-    Cleanup, CleanupStep, ErrorKind, Failure, Findings, Limit, Outcome, Phase, RunId, SessionId,
-    State, StepOutcome, Trigger, Work,
+    Cleanup, CleanupStep, ErrorKind, Failure, Findings, Limit, Outcome, Payload, Phase, RunId,
+    SessionId, State, StepOutcome, Trigger, Work,
 };
 use punctual::store::{
     AttemptEnd, AttemptStart, Definition, Ended, JobRow, NewRun, Owner, QueryLimits, Queued,
@@ -124,7 +124,13 @@ async fn start_by_hand(store: &Store, id: &str) -> RunId {
 }
 
 fn work(outcome: Outcome) -> Work {
+    let error = outcome.failure().map(|failure| failure.message.as_str());
+    let reply = match &outcome {
+        Outcome::Succeeded { reply } => Some(reply.as_str()),
+        Outcome::Ended { .. } => None,
+    };
     Work {
+        payloads: Payload::plain(reply, error, "NO_REPLY"),
         outcome,
         tool_calls: 3,
         tool_errors: 1,

@@ -13,7 +13,8 @@ use punctual::process::{
 };
 use punctual::provider::{ToolCall, ToolDefinition};
 use punctual::tools::{
-    Arguments, ExecPolicy, Tool, ToolContext, ToolOutcome, ToolSet, Verdict, Workspace,
+    Arguments, ExecPolicy, SentTexts, Tool, ToolContext, ToolOutcome, ToolSet, Updates, Verdict,
+    Workspace,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -43,6 +44,8 @@ impl Desk {
             confinement: Confinement::Off,
             tool_timeout: Duration::from_secs(20),
             stop_grace: Duration::from_millis(300),
+            sent: SentTexts::default(),
+            updates: Updates::default(),
         };
         Self { outside, context, run_id }
     }

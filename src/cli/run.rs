@@ -14,7 +14,7 @@ use super::show::delivered;
 use super::times::{before, nearest_dues};
 use crate::config::{Config, load_jobs};
 use crate::daemon::{Client, ControlError, Reply, Request, Target};
-use crate::run::ErrorKind;
+use crate::run::{ErrorKind, PayloadKind};
 use crate::store::{Reader, RunRecord, database_in};
 
 /// How many processes may leave between being reached and taking the request.
@@ -204,7 +204,9 @@ fn print(record: &RunRecord, args: &Args) -> Result<(), Failed> {
     if args.json {
         return Ok(());
     }
-    for payload in record.payloads.iter().filter(|it| it.kind == "text") {
+    // A failure's words come with the summary.
+    let is_said = record.error.is_none();
+    for payload in record.payloads.iter().filter(|it| is_said || it.kind != PayloadKind::Error) {
         output::say(&payload.text)?;
     }
     // It has a provider's own words in it.

@@ -1,7 +1,7 @@
 //! Every key of `config.toml`.
 
 use crate::job::keys::{Key, Kind, Support, Zero};
-use crate::job::table::{COUNT_MAX, ENV, JOB, RETENTION, THINKING, TIME, key};
+use crate::job::table::{BLOCKS, COUNT_MAX, ENV, JOB, REASONING, RETENTION, THINKING, TIME, key};
 use Kind::{Amount, Any, Bool, Integer, Map, Table, Tables, Text, TextMap, Texts, Words};
 use Support::{Later, Now, Only};
 
@@ -71,22 +71,10 @@ static AGENT_DEFAULTS: &[Key] = &[
         "The limit of a whole agent run, \"0s\" = unlimited; absent: 48h.",
     ),
     key("thinking", Words(THINKING), r#""off""#, Now, "How much it thinks."),
-    key("verbose", Bool, "false", Only("[false]"), "Tool summaries in replies."),
-    key("trace", Bool, "false", Only("[false]"), "Every request and answer."),
-    key(
-        "reasoning",
-        Words(&["off", "stream", "blocks"]),
-        r#""off""#,
-        Only(r#"["off"]"#),
-        "Whether reasoning is shown.",
-    ),
-    key(
-        "block_streaming",
-        Words(&["off", "text_end", "message_end"]),
-        r#""off""#,
-        Only(r#"["off"]"#),
-        "When partial replies are sent.",
-    ),
+    key("verbose", Bool, "false", Now, "Tool summaries in the result."),
+    key("trace", Bool, "false", Now, "Whether every request and answer is kept."),
+    key("reasoning", Words(REASONING), r#""off""#, Now, "Whether thoughts are shown."),
+    key("block_streaming", Words(BLOCKS), r#""off""#, Now, "When partial replies are told."),
 ];
 
 static MODELS: &[Key] = &[

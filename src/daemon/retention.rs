@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::config::Retention;
 use crate::executor::TEMPORARY_SUFFIX;
-use crate::session::transcript_path;
+use crate::session::{trace_path, transcript_path};
 use crate::store::{PrunedRun, Store, StoreError};
 
 /// What a pass has removed.
@@ -82,13 +82,14 @@ async fn remove_files(
     store.forget_pruned(gone).await
 }
 
-fn files_of(state_dir: &Path, run: &PrunedRun) -> [PathBuf; 5] {
+fn files_of(state_dir: &Path, run: &PrunedRun) -> [PathBuf; 6] {
     let transcript = transcript_path(state_dir, &run.session_id);
     let lock = transcript.with_extension("lock");
     let of_run = |folder: &str| state_dir.join(folder).join(&run.run_id);
     let temporary = format!("{}{TEMPORARY_SUFFIX}", run.run_id);
     let temporary = state_dir.join("workspaces").join(temporary);
-    [transcript, lock, of_run("workspaces"), temporary, of_run("artifacts")]
+    let trace = trace_path(state_dir, &run.run_id);
+    [transcript, lock, trace, of_run("workspaces"), temporary, of_run("artifacts")]
 }
 
 /// Whether it is gone.

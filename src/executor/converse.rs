@@ -34,7 +34,8 @@ impl Executor {
         holdings: &mut Holdings,
     ) -> Result<String, Stop> {
         let masker = Arc::clone(&holdings.masker);
-        let progress = Progress::new(&ticket.run_id, watchdog, events, &masker, &self.store);
+        let progress =
+            Progress::new(&ticket.run_id, watchdog, events, &masker, &self.store, &ticket.spec);
         loop {
             let window = self.begin_attempt(ticket, watchdog, &course.present, holdings).await?;
             tracing::debug!(rule = %window.rule, window = ?window.window, "idle window");

@@ -4,7 +4,7 @@
 //! nobody else's followers. Who looks at all runs hears of their steps, not of each piece of text.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
@@ -18,7 +18,8 @@ use crate::run::{EventPhase, RunEvent, RunId, Stream};
 /// waits for a listener; a listener that lost some is told how many.
 const STEPS_MAX: usize = 4096;
 
-/// The same for the events of one run, and for what their texts hold.
+/// The same for the events of one run, and for what their texts hold. Pieces of text and of output
+/// go first, then other steps; the run's own beginnings and its end are few and stay.
 const EVENTS_MAX: usize = 1024;
 const EVENT_BYTES_MAX: usize = 512 << 10;
 
@@ -36,6 +37,16 @@ struct Feeds {
     of_run: Mutex<HashMap<RunId, Arc<Feed>>>,
     /// So many, for those who would look in vain.
     count: AtomicUsize,
+    /// What is known of the runs that tell.
+    voices: Mutex<HashMap<RunId, Arc<Voice>>>,
+}
+
+/// What all that speak for one run have in common: a driver may be replaced, its run goes on.
+#[derive(Debug, Default)]
+struct Voice {
+    seq: AtomicU64,
+    /// The end has been told: nothing may follow.
+    has_ended: AtomicBool,
 }
 
 /// What one run tells.
@@ -47,10 +58,11 @@ struct Feed {
 
 #[derive(Debug, Default)]
 struct Told {
-    events: VecDeque<Arc<RunEvent>>,
+    /// Each with its place in the feed; what is missing was dropped.
+    events: VecDeque<(u64, Arc<RunEvent>)>,
     bytes: usize,
-    /// How many there were before those that are kept.
-    dropped: u64,
+    /// The place of the next one.
+    next: u64,
     is_over: bool,
 }
 
@@ -60,7 +72,8 @@ pub struct Follower {
     feeds: Arc<Feeds>,
     run_id: RunId,
     feed: Arc<Feed>,
-    heard: u64,
+    /// The place of what it hears next.
+    at: u64,
 }
 
 /// What a follower hears.
@@ -79,7 +92,7 @@ pub enum Heard {
 pub struct RunEvents {
     bus: Bus,
     run_id: RunId,
-    seq: AtomicU64,
+    voice: Arc<Voice>,
 }
 
 impl Bus {
@@ -102,7 +115,7 @@ impl Bus {
     /// Follows a run, from what is kept of it on.
     pub fn follow(&self, run_id: &RunId) -> Follower {
         let feed = self.feeds.open(run_id);
-        Follower { feeds: Arc::clone(&self.feeds), run_id: run_id.clone(), feed, heard: 0 }
+        Follower { feeds: Arc::clone(&self.feeds), run_id: run_id.clone(), feed, at: 0 }
     }
 
     /// What the clock shows, in whole milliseconds.
@@ -110,9 +123,11 @@ impl Bus {
         to_millis(self.clock.wall())
     }
 
-    /// The voice of `run_id`.
+    /// The voice of `run_id`: where another one has spoken for it, it goes on from there. A run has
+    /// one end, whoever tells it.
     pub fn of_run(&self, run_id: RunId) -> RunEvents {
-        RunEvents { bus: self.clone(), run_id, seq: AtomicU64::new(0) }
+        let voice = Arc::clone(self.feeds.voices().entry(run_id.clone()).or_default());
+        RunEvents { bus: self.clone(), run_id, voice }
     }
 }
 
@@ -151,6 +166,25 @@ impl Feeds {
         }
     }
 
+    /// One that spoke for the run goes. If it has told the end, all is told; otherwise somebody
+    /// else will.
+    fn hang_up(&self, run_id: &RunId, voice: &Arc<Voice>) {
+        if !voice.has_ended.load(Ordering::Acquire) {
+            return;
+        }
+        let mut voices = self.voices();
+        // This one and the map's.
+        if Arc::strong_count(voice) == 2 {
+            voices.remove(run_id);
+        }
+        drop(voices);
+        self.close(run_id);
+    }
+
+    fn voices(&self) -> MutexGuard<'_, HashMap<RunId, Arc<Voice>>> {
+        self.voices.lock().expect("no holder of this lock can panic")
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Arc<Feed>>> {
         self.of_run.lock().expect("no holder of this lock can panic")
     }
@@ -165,16 +199,44 @@ impl Feed {
     fn tell(&self, event: Arc<RunEvent>) {
         self.change(|told| {
             told.bytes += size(&event);
-            told.events.push_back(event);
-            while told.events.len() > EVENTS_MAX
-                || (told.bytes > EVENT_BYTES_MAX && told.events.len() > 1)
-            {
-                let oldest = told.events.pop_front();
-                told.bytes -= oldest.as_deref().map_or(0, size);
-                told.dropped += 1;
+            told.events.push_back((told.next, event));
+            told.next += 1;
+            while told.events.len() > EVENTS_MAX || told.bytes > EVENT_BYTES_MAX {
+                if !told.drop_one() {
+                    break;
+                }
             }
         });
     }
+}
+
+impl Told {
+    /// Drops the oldest of what can best be missed, never the newest; whether there was one.
+    fn drop_one(&mut self) -> bool {
+        let older = self.events.len().saturating_sub(1);
+        let oldest = |is: fn(&RunEvent) -> bool| {
+            self.events.iter().take(older).position(move |(_, event)| is(event))
+        };
+        let Some(at) = oldest(|it| is_piece(it.stream, it.phase))
+            .or_else(|| oldest(|it| it.stream != Stream::Lifecycle))
+        else {
+            return false;
+        };
+        if let Some((_, dropped)) = self.events.remove(at) {
+            self.bytes -= size(&dropped);
+        }
+        true
+    }
+}
+
+/// Whether an event is part of something whose end is told too.
+fn is_piece(stream: Stream, phase: EventPhase) -> bool {
+    matches!(stream, Stream::Assistant | Stream::Tool) && phase == EventPhase::Update
+}
+
+/// Whether nothing follows an event.
+fn is_end(stream: Stream, phase: EventPhase) -> bool {
+    stream == Stream::Lifecycle && matches!(phase, EventPhase::End | EventPhase::Error)
 }
 
 /// What the texts of an event hold: the rest is small.
@@ -200,15 +262,16 @@ impl Follower {
 
     fn look(&mut self) -> Option<Heard> {
         let told = self.feed.told.lock().expect("no holder of this lock can panic");
-        if self.heard < told.dropped {
-            let lost = told.dropped - self.heard;
-            self.heard = told.dropped;
+        let index = told.events.partition_point(|(place, _)| *place < self.at);
+        let place = told.events.get(index).map_or(told.next, |(place, _)| *place);
+        if place > self.at {
+            let lost = place - self.at;
+            self.at = place;
             return Some(Heard::Lost(lost));
         }
-        let index = usize::try_from(self.heard - told.dropped).unwrap_or(usize::MAX);
         match told.events.get(index) {
-            Some(event) => {
-                self.heard += 1;
+            Some((_, event)) => {
+                self.at += 1;
                 Some(Heard::Event(Arc::clone(event)))
             }
             None if told.is_over => Some(Heard::Over),
@@ -229,10 +292,18 @@ impl RunEvents {
         self.bus.now()
     }
 
-    /// Tells whoever listens.
+    /// Tells whoever listens. Nothing is told after the end.
     pub fn tell(&self, stream: Stream, phase: EventPhase, data: Map<String, Value>) {
-        let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
-        let is_piece = (stream, phase) == (Stream::Assistant, EventPhase::Update);
+        let is_over = if is_end(stream, phase) {
+            self.voice.has_ended.swap(true, Ordering::AcqRel)
+        } else {
+            self.voice.has_ended.load(Ordering::Acquire)
+        };
+        if is_over {
+            return;
+        }
+        let seq = self.voice.seq.fetch_add(1, Ordering::Relaxed) + 1;
+        let is_piece = is_piece(stream, phase);
         let feed = self.bus.feeds.get(&self.run_id);
         let is_step_heard = !is_piece && self.bus.steps.receiver_count() > 0;
         if feed.is_none() && !is_step_heard {
@@ -252,7 +323,7 @@ impl RunEvents {
 
 impl Drop for RunEvents {
     fn drop(&mut self) {
-        self.bus.feeds.close(&self.run_id);
+        self.bus.feeds.hang_up(&self.run_id, &self.voice);
     }
 }
 
@@ -315,6 +386,71 @@ mod tests {
         }
         let told = follower.feed.told.lock().unwrap();
         assert!(told.bytes <= EVENT_BYTES_MAX && told.events.len() >= 3);
+    }
+
+    // semantics §9: a slow listener loses pieces, with a marker, and never a beginning or the end.
+    #[tokio::test]
+    async fn a_slow_listener_loses_pieces_and_no_steps() {
+        let bus = bus();
+        let run_id = RunId::from_stored("a");
+        let mut follower = bus.follow(&run_id);
+        let run = bus.of_run(run_id);
+        run.tell(Stream::Lifecycle, EventPhase::Start, Map::new());
+        for _ in 0..3 {
+            run.tell(Stream::Tool, EventPhase::Start, Map::new());
+            for _ in 0..EVENTS_MAX {
+                run.tell(Stream::Assistant, EventPhase::Update, piece("x"));
+            }
+            run.tell(Stream::Lifecycle, EventPhase::Update, Map::new());
+        }
+        run.tell(Stream::Lifecycle, EventPhase::End, Map::new());
+        drop(run);
+        let (mut steps, mut lost, mut pieces) = (Vec::new(), 0, 0);
+        loop {
+            match follower.next().await {
+                Heard::Event(event) if is_piece(event.stream, event.phase) => pieces += 1,
+                Heard::Event(event) => steps.push((event.stream, event.phase)),
+                Heard::Lost(count) => lost += count,
+                Heard::Over => break,
+            }
+        }
+        let attempt = [(Stream::Tool, EventPhase::Start), (Stream::Lifecycle, EventPhase::Update)];
+        let mut expected = vec![(Stream::Lifecycle, EventPhase::Start)];
+        expected.extend([attempt; 3].concat());
+        expected.push((Stream::Lifecycle, EventPhase::End));
+        assert_eq!(steps, expected);
+        assert_eq!(lost + pieces, 3 * EVENTS_MAX as u64);
+        assert_eq!(pieces, (EVENTS_MAX - expected.len()) as u64);
+    }
+
+    // semantics §1: exactly one terminal lifecycle event, and it is the last.
+    #[tokio::test]
+    async fn a_run_whose_driver_was_replaced_has_one_end_and_one_count() {
+        let bus = bus();
+        let run_id = RunId::from_stored("a");
+        let mut follower = bus.follow(&run_id);
+        let mut steps = bus.listen();
+        let first = bus.of_run(run_id.clone());
+        first.tell(Stream::Lifecycle, EventPhase::Start, Map::new());
+        // Lost without a word.
+        drop(first);
+        let (second, third) = (bus.of_run(run_id.clone()), bus.of_run(run_id));
+        second.tell(Stream::Lifecycle, EventPhase::Error, Map::new());
+        drop(second);
+        third.tell(Stream::Tool, EventPhase::Start, Map::new());
+        third.tell(Stream::Lifecycle, EventPhase::End, Map::new());
+        drop(third);
+        let mut seqs = Vec::new();
+        while let Heard::Event(event) = follower.next().await {
+            seqs.push((event.seq, event.phase));
+        }
+        let expected = [(1, EventPhase::Start), (2, EventPhase::Error)];
+        assert_eq!(seqs, expected);
+        for (seq, _) in expected {
+            assert_eq!(steps.recv().await.unwrap().seq, seq);
+        }
+        assert!(steps.try_recv().is_err());
+        assert_eq!(bus.feeds.voices().len(), 0);
     }
 
     #[tokio::test]

@@ -14,11 +14,13 @@ use super::stop::{Stop, invalid};
 use super::told::base_of;
 use super::watchdog::Watchdog;
 use crate::clock::Deadline;
-use crate::job::{AgentSpec, AskedFor, FILE_BYTES_MAX, JobSpec, Prompt, Sandbox, read_text};
+use crate::job::{
+    AgentSpec, AskedFor, FILE_BYTES_MAX, JobSpec, Prompt, Sandbox, Tracing, read_text,
+};
 use crate::process::Confinement;
 use crate::run::{ErrorKind, Failure, Phase};
-use crate::session::{Clearings, Transcript};
-use crate::tools::{ExecPolicy, ToolContext, ToolSet, Workspace};
+use crate::session::{Clearings, Trace, Transcript};
+use crate::tools::{ExecPolicy, SentTexts, ToolContext, ToolSet, Updates, Workspace};
 use crate::turn::{Bounds, Known, Opening, Turn, Variables, assemble, render};
 
 impl Executor {
@@ -92,10 +94,15 @@ impl Executor {
         let overrides = self.overrides(ticket, &prompt, &history, older, holdings).await;
         let assembled = assemble(base_of(spec, agent), &material, overrides, prompt);
         self.note_prompt(&ticket.run_id, &assembled, &tools.definitions()).await?;
+        let trace = (agent.manner.trace == Tracing::On).then(|| {
+            let (masker, clock) = (Arc::clone(&holdings.masker), Arc::clone(&self.clock));
+            Trace::create(&self.config.state_dir, ticket.run_id.as_str(), masker, clock)
+        });
         let turn = Turn::begin(Opening {
             system: assembled.system(),
             prompt: assembled.prompt(),
-            thinking: agent.manner.thinking,
+            manner: agent.manner,
+            trace,
             tools,
             context,
             bounds,
@@ -150,6 +157,8 @@ impl Executor {
             confinement: Confinement::Off,
             tool_timeout: spec.limits.tool_timeout,
             stop_grace: spec.limits.stop_grace,
+            sent: SentTexts::default(),
+            updates: Updates::default(),
         })
     }
 }

@@ -9,11 +9,17 @@ use serde_json::{Map, Value, json};
 use super::events::RunEvents;
 use super::part::Inside;
 use super::watchdog::Watchdog;
-use crate::job::{Masker, StreamMasker};
-use crate::run::{EventPhase, Phase, RunId, Stream};
+use crate::job::{BlockStreaming, JobSpec, Masker, Reasoning, StreamMasker};
+use crate::run::{EventPhase, Payload, PayloadKind, Phase, RunId, Stream};
 use crate::store::{Actor, AuditKind, AuditRow, Store, ToolCallRow};
-use crate::tools::Verdict;
-use crate::turn::{Model, Observer, PartEnd, Turn, TurnEvent};
+use crate::tools::{Verdict, without_images};
+use crate::turn::{Model, Observer, PartEnd, Turn, TurnEvent, cut};
+
+/// Characters of a call's arguments that are shown.
+const ARGUMENT_CHARS_MAX: usize = 4_000;
+
+/// Characters of what a tool prints that are shown while it goes on: a screen.
+const OUTPUT_CHARS_MAX: usize = 2_000;
 
 /// Watches one turn on behalf of its run.
 pub(super) struct Progress<'a> {
@@ -22,6 +28,7 @@ pub(super) struct Progress<'a> {
     pub(super) events: &'a RunEvents,
     pub(super) masker: &'a Masker,
     pub(super) store: &'a Store,
+    pub(super) spec: &'a JobSpec,
     /// Where it goes on, if it is a part of the work inside of a call.
     pub(super) inside: Option<Inside<'a>>,
     said: Mutex<Said>,
@@ -32,11 +39,13 @@ pub(super) struct Progress<'a> {
 struct Said {
     text: StreamMasker,
     reasoning: StreamMasker,
+    /// What has been told of the text that is not a block yet.
+    block: String,
 }
 
 impl Said {
     fn begin(masker: &Masker) -> Self {
-        Self { text: masker.stream(), reasoning: masker.stream() }
+        Self { text: masker.stream(), reasoning: masker.stream(), block: String::new() }
     }
 }
 
@@ -56,7 +65,10 @@ impl Observer for Progress<'_> {
     }
 
     fn tell(&self, event: TurnEvent<'_>) {
-        if matches!(event, TurnEvent::ToolStart { .. } | TurnEvent::ToolEnd { .. }) {
+        if matches!(
+            event,
+            TurnEvent::ToolStart { .. } | TurnEvent::ToolUpdate { .. } | TurnEvent::ToolEnd { .. }
+        ) {
             self.pulse();
         }
         if let TurnEvent::ToolStart { tool, .. } = &event {
@@ -87,17 +99,32 @@ impl Observer for Progress<'_> {
         match event {
             TurnEvent::Text(piece) => {
                 let decided = self.said().text.push(piece);
-                self.tell_piece("text", &decided);
+                self.tell_text(&decided);
             }
+            TurnEvent::Reasoning(_) if self.spec.manner().reasoning != Reasoning::Stream => {}
             TurnEvent::Reasoning(piece) => {
                 let decided = self.said().reasoning.push(piece);
                 self.tell_piece("reasoning", &decided);
             }
+            TurnEvent::TextEnd => {
+                if self.spec.manner().block_streaming == BlockStreaming::TextEnd {
+                    let fresh = self.masker.stream();
+                    let text = std::mem::replace(&mut self.said().text, fresh);
+                    self.tell_text(&text.finish());
+                    self.tell_block();
+                }
+            }
             TurnEvent::AssistantEnd { .. } => {
-                let fresh = Said::begin(self.masker);
-                let Said { text, reasoning } = std::mem::replace(&mut *self.said(), fresh);
+                let fresh = self.masker.stream();
+                let reasoning = std::mem::replace(&mut self.said().reasoning, fresh);
                 self.tell_piece("reasoning", &reasoning.finish());
-                self.tell_piece("text", &text.finish());
+                let fresh = self.masker.stream();
+                let text = std::mem::replace(&mut self.said().text, fresh);
+                self.tell_text(&text.finish());
+                if self.spec.manner().block_streaming != BlockStreaming::Off {
+                    self.tell_block();
+                }
+                *self.said() = Said::begin(self.masker);
                 self.tell_shown(&event);
             }
             TurnEvent::AssistantStart { .. } | TurnEvent::CompactionStart { .. } => {
@@ -105,10 +132,11 @@ impl Observer for Progress<'_> {
                 *self.said() = Said::begin(self.masker);
                 self.tell_shown(&event);
             }
-            TurnEvent::CompactionEnd { .. }
-            | TurnEvent::CompactionError { .. }
-            | TurnEvent::ToolStart { .. }
-            | TurnEvent::ToolEnd { .. } => self.tell_shown(&event),
+            TurnEvent::ToolStart { .. }
+            | TurnEvent::ToolUpdate { .. }
+            | TurnEvent::ToolEnd { .. }
+            | TurnEvent::CompactionEnd { .. }
+            | TurnEvent::CompactionError { .. } => self.tell_shown(&event),
         }
     }
 
@@ -130,14 +158,16 @@ impl<'a> Progress<'a> {
         events: &'a RunEvents,
         masker: &'a Masker,
         store: &'a Store,
+        spec: &'a JobSpec,
     ) -> Self {
         let said = Mutex::new(Said::begin(masker));
-        Self { run_id, watchdog, events, masker, store, inside: None, said }
+        Self { run_id, watchdog, events, masker, store, spec, inside: None, said }
     }
 
     /// The same for a part that has a watchdog of its own.
     pub(super) fn inside<'b>(&'b self, inside: Inside<'b>, watchdog: &'b Watchdog) -> Progress<'b> {
-        let part = Progress::new(self.run_id, watchdog, self.events, self.masker, self.store);
+        let part =
+            Progress::new(self.run_id, watchdog, self.events, self.masker, self.store, self.spec);
         Progress { inside: Some(inside), ..part }
     }
 
@@ -151,7 +181,10 @@ impl<'a> Progress<'a> {
     /// each when it is complete. Its calls are calls, which say in which one they were made.
     fn tell_of_part(&self, inside: Inside<'_>, event: &TurnEvent<'_>) {
         match event {
-            TurnEvent::AssistantStart { .. } | TurnEvent::Text(_) | TurnEvent::Reasoning(_) => {}
+            TurnEvent::AssistantStart { .. }
+            | TurnEvent::Text(_)
+            | TurnEvent::TextEnd
+            | TurnEvent::Reasoning(_) => {}
             TurnEvent::AssistantEnd { text, .. } => {
                 let data = Map::from_iter([
                     ("n".to_owned(), inside.n.into()),
@@ -161,6 +194,7 @@ impl<'a> Progress<'a> {
                 self.events.tell(Stream::Tool, EventPhase::Update, data);
             }
             TurnEvent::ToolStart { .. }
+            | TurnEvent::ToolUpdate { .. }
             | TurnEvent::ToolEnd { .. }
             | TurnEvent::CompactionStart { .. }
             | TurnEvent::CompactionEnd { .. }
@@ -176,6 +210,19 @@ impl<'a> Progress<'a> {
         self.said.lock().expect("no holder of this lock can panic")
     }
 
+    fn tell_text(&self, piece: &str) {
+        self.said().block.push_str(piece);
+        self.tell_piece("text", piece);
+    }
+
+    /// A partial reply. Silence is none.
+    fn tell_block(&self) {
+        let block = Payload::new(PayloadKind::Text, std::mem::take(&mut self.said().block));
+        if !block.text.trim().is_empty() && !block.is_silence(&self.spec.silent_token) {
+            self.tell_piece("block", &block.text);
+        }
+    }
+
     fn tell_piece(&self, key: &str, piece: &str) {
         if !piece.is_empty() {
             let data = Map::from_iter([(key.to_owned(), piece.into())]);
@@ -186,6 +233,19 @@ impl<'a> Progress<'a> {
     fn tell_shown(&self, event: &TurnEvent<'_>) {
         let (stream, phase, data) = self.shown(event);
         self.events.tell(stream, phase, data);
+    }
+
+    /// `text` without secrets and pictures, and not too much of it.
+    fn bounded(&self, text: &str, chars_max: usize) -> String {
+        cut(&self.masker.mask(&without_images(text)), chars_max)
+    }
+
+    /// The end of what a tool has printed so far. Masked before it is cut, so that no half of a
+    /// secret is left at the cut.
+    fn tail(&self, output: &str) -> String {
+        let shown = self.masker.mask(&without_images(output)).into_owned();
+        let from = shown.char_indices().rev().nth(OUTPUT_CHARS_MAX - 1).map_or(0, |(at, _)| at);
+        shown[from..].to_owned()
     }
 
     /// The row of a call is written beside the run: the turn does not wait for the disk. The rows
@@ -204,7 +264,7 @@ impl<'a> Progress<'a> {
             TurnEvent::AssistantStart { request } => {
                 (Stream::Assistant, EventPhase::Start, json!({ "request": request }))
             }
-            TurnEvent::Text(_) | TurnEvent::Reasoning(_) => {
+            TurnEvent::Text(_) | TurnEvent::Reasoning(_) | TurnEvent::TextEnd => {
                 unreachable!("pieces are told as soon as they are decided")
             }
             TurnEvent::AssistantEnd { text, input_tokens, output_tokens } => (
@@ -232,13 +292,21 @@ impl<'a> Progress<'a> {
             ),
             TurnEvent::ToolStart { n, tool, arguments } => {
                 let text = serde_json::to_string(arguments).unwrap_or_default();
-                let shown = self.masker.mask(&text);
+                let shown = self.bounded(&text, ARGUMENT_CHARS_MAX);
                 (
                     Stream::Tool,
                     EventPhase::Start,
                     json!({ "n": n, "tool": tool, "arguments": shown }),
                 )
             }
+            TurnEvent::ToolUpdate { n, tool, update } => (
+                Stream::Tool,
+                EventPhase::Update,
+                json!({
+                    "n": n, "tool": tool, "output_bytes": update.bytes,
+                    "output": self.tail(&update.output),
+                }),
+            ),
             TurnEvent::ToolEnd { n, tool, outcome, duration, .. } => (
                 Stream::Tool,
                 if outcome.verdict == Verdict::Ok { EventPhase::End } else { EventPhase::Error },

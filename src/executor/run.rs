@@ -33,11 +33,11 @@ use crate::job::{Does, JobSpec};
 use crate::plan::RunEnd;
 use crate::process::{Household, SupervisorPath};
 use crate::run::{
-    CheckResult, Cleanup, ErrorKind, EventPhase, Failure, Findings, Outcome, Phase, RunId,
+    CheckResult, Cleanup, ErrorKind, EventPhase, Failure, Findings, Outcome, Payload, Phase, RunId,
     SessionId, Stream, Trigger, Work,
 };
 use crate::store::{AttemptEnd, Days, Store};
-use crate::turn::{Tally, Turn, Variables};
+use crate::turn::{Left, Tally, Turn, Variables};
 
 /// The most that a process gets from TERM to KILL when the daemon stops; the daemon waits longer
 /// than that after its grace.
@@ -222,9 +222,10 @@ impl Executor {
 
     /// Closes the row of a run that nobody drives.
     pub(super) async fn close(&self, ticket: &Ticket, failure: Failure) -> RunEnd {
-        let outcome = Outcome::ended(failure, None);
+        let outcome = Outcome::ended(failure.clone(), None);
         let work = Work {
             outcome: outcome.clone(),
+            payloads: Payload::plain(None, Some(&failure.message), &ticket.spec.silent_token),
             tool_calls: 0,
             tool_errors: 0,
             denied_calls: 0,
@@ -393,12 +394,30 @@ fn work_of(ticket: &Ticket, outcome: &Outcome, holdings: &Holdings) -> Work {
     let unchecked = ticket.spec.is_checked() && outcome.failure().is_none();
     Work {
         outcome: outcome.clone(),
+        payloads: payloads(ticket, outcome, holdings),
         tool_calls,
         tool_errors,
         denied_calls,
         unchecked,
         exit_code: holdings.exit_code,
         gate_digest: holdings.gate.as_ref().and_then(|gate| gate.digest.clone()),
+    }
+}
+
+/// What people are shown of it.
+fn payloads(ticket: &Ticket, outcome: &Outcome, holdings: &Holdings) -> Vec<Payload> {
+    let (reply, error) = match outcome {
+        Outcome::Succeeded { reply } => (Some(reply.as_str()), None),
+        Outcome::Ended { failure, .. } => (None, Some(failure.message.as_str())),
+    };
+    let silent_token = &ticket.spec.silent_token;
+    match &holdings.turn {
+        Some(turn) => {
+            let left = Left { reply, error, silent_token, ..Left::default() };
+            let targets: Vec<_> = ticket.spec.delivers.iter().map(|it| it.to.as_str()).collect();
+            turn.payloads(left, &targets)
+        }
+        None => Payload::plain(reply, error, silent_token),
     }
 }
 

@@ -80,6 +80,11 @@ impl JobSpec {
         }
     }
 
+    /// How its turns think, and what of them is shown.
+    pub fn manner(&self) -> Manner {
+        self.agent().map(|agent| agent.manner).unwrap_or_default()
+    }
+
     /// What of the definition says when the job is due, as JSON: another text is another schedule,
     /// and begins new decisions.
     pub fn timing(&self) -> String {

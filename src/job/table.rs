@@ -122,6 +122,10 @@ static AGENT: &[Key] = &[
         "Models to go on with when one fails, [] = none; default: `agents.defaults.fallbacks`.",
     ),
     key("thinking", Words(THINKING), "", Now, "How much it thinks; default: `agents.defaults`."),
+    key("verbose", Bool, "", Now, "Tool summaries in the result; default: `agents.defaults`."),
+    key("trace", Bool, "", Now, "Whether every request and answer is kept; likewise."),
+    key("reasoning", Words(REASONING), "", Now, "Whether thoughts are shown; likewise."),
+    key("block_streaming", Words(BLOCKS), "", Now, "When partial replies are told; likewise."),
     key("tools", Texts, r#"["read", "list", "grep"]"#, Now, "The tools on offer; [] = none."),
     key("exec_allow", Texts, "[]", Now, "Patterns of commands that `exec` may run."),
     key("mcp", Texts, "[]", Now, "MCP servers of the configuration."),
@@ -161,6 +165,10 @@ static AGENT: &[Key] = &[
 ];
 
 pub(crate) static THINKING: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh"];
+
+pub(crate) static BLOCKS: &[&str] = &["off", "text_end", "message_end"];
+
+pub(crate) static REASONING: &[&str] = &["off", "stream", "blocks"];
 
 static COMMAND: &[Key] = &[
     key("argv", Texts, "", Now, "Program and arguments."),

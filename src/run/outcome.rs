@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::failure::{ErrorKind, Failure, Limit};
+use super::payload::Payload;
 use super::state::State;
 
 /// Why somebody ended a run early, gravest last: a graver reason replaces a lighter one that has
@@ -92,6 +93,8 @@ impl Outcome {
 pub struct Work {
     /// How it ended.
     pub outcome: Outcome,
+    /// What people are shown of it.
+    pub payloads: Vec<Payload>,
     /// Tool calls made.
     pub tool_calls: u32,
     /// Of these, the ones that failed.

@@ -8,6 +8,7 @@
 mod history;
 mod liveness;
 mod lock;
+mod trace;
 mod transcript;
 
 pub use history::{Compaction, Remembered};
@@ -16,6 +17,7 @@ pub use liveness::{
     Work, classify, pass,
 };
 pub use lock::{LockError, LockOwner, OLD_AFTER, Released, SessionLock, Taken, sweep_locks};
+pub use trace::{Trace, trace_path};
 pub(crate) use transcript::masked;
 pub use transcript::{
     Clearings, Entry, Transcript, TranscriptError, read_entries, transcript_path,

@@ -51,7 +51,7 @@ pub use prompt_parts::PromptPartRecord;
 pub use query::{QueryLimits, Table};
 pub use read::{JobSummary, PastSlot, Reader, RunFilter, SlotFilter, SlotSummary};
 pub use read_slot::{JobStanding, SeenDefinition, SlotAttempt};
-pub use record::{ArtifactRecord, AttemptRecord, CheckRecord, DeliveryRecord, Payload, RunRecord};
+pub use record::{ArtifactRecord, AttemptRecord, CheckRecord, DeliveryRecord, RunRecord};
 pub use recover::{Ended, EndedRun, Queued, QueuedRun, Recovered};
 pub use retention::{Overdue, PrunedRun};
 pub use runs::{AttemptEnd, AttemptStart, ToolCallRow, Written};

@@ -12,7 +12,8 @@ use super::record::{
     StepRecord, ToolsRecord, UsageRecord,
 };
 use super::{first, instant, migrate};
-use crate::run::{Failure, State};
+use crate::job::SILENT_TOKEN;
+use crate::run::{Failure, Payload, State};
 
 /// A read-only connection.
 #[derive(Debug)]
@@ -337,7 +338,6 @@ impl Reader {
 fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
     let error = failure_from(row)?;
     let reply: Option<String> = row.get("reply")?;
-    let silent_token: Option<String> = row.get("silent_token")?;
     Ok(RunRecord {
         run_id: row.get("run_id")?,
         job: row.get("job")?,
@@ -353,7 +353,7 @@ fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         late_ms: row.get("late_ms")?,
         session_id: row.get("session_id")?,
         model: row.get("model")?,
-        payloads: RunRecord::payloads(reply.as_deref(), silent_token.as_deref(), error.as_ref()),
+        payloads: payloads_from(row, reply.as_deref(), error.as_ref())?,
         reply,
         partial_text: row.get("partial_text")?,
         error,
@@ -376,6 +376,21 @@ fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         exit_code: row.get("exit_code")?,
         definition_hash: row.get("definition_hash")?,
     })
+}
+
+/// As they were shaped when the work ended; of an older row, what can be told from it.
+fn payloads_from(
+    row: &Row<'_>,
+    reply: Option<&str>,
+    error: Option<&Failure>,
+) -> rusqlite::Result<Vec<Payload>> {
+    let stored = row.get::<_, Option<String>>("payloads")?;
+    if let Some(payloads) = stored.and_then(|text| serde_json::from_str(&text).ok()) {
+        return Ok(payloads);
+    }
+    let silent_token: Option<String> = row.get("silent_token")?;
+    let token = silent_token.as_deref().unwrap_or(SILENT_TOKEN);
+    Ok(Payload::plain(reply, error.map(|it| it.message.as_str()), token))
 }
 
 fn failure_from(row: &Row<'_>) -> rusqlite::Result<Option<Failure>> {

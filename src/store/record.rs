@@ -2,10 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::outbox::is_silence;
 use super::prompt_parts::PromptPartRecord;
-use crate::job::SILENT_TOKEN;
-use crate::run::Failure;
+use crate::run::{Failure, Payload};
 
 /// One run with everything that is known of it. Every key is always there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,15 +74,6 @@ pub struct ArtifactRecord {
     pub path: String,
     /// Its size.
     pub bytes: i64,
-}
-
-/// A piece of what is shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Payload {
-    /// `text` or `error`.
-    pub kind: String,
-    /// The words.
-    pub text: String,
 }
 
 /// One model attempt.
@@ -182,21 +171,4 @@ pub struct StepRecord {
     pub duration_ms: i64,
     /// What there is to say.
     pub detail: Option<String>,
-}
-
-impl RunRecord {
-    /// What people are shown of it: the reply, unless it says that there is nothing to say, or the
-    /// error's words.
-    pub(super) fn payloads(
-        reply: Option<&str>,
-        silent_token: Option<&str>,
-        error: Option<&Failure>,
-    ) -> Vec<Payload> {
-        let token = silent_token.unwrap_or(SILENT_TOKEN);
-        let reply = reply.filter(|reply| !is_silence(reply, token));
-        let text = reply.map(|text| Payload { kind: "text".into(), text: text.into() });
-        let error =
-            error.map(|error| Payload { kind: "error".into(), text: error.message.clone() });
-        text.into_iter().chain(error).collect()
-    }
 }

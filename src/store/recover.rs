@@ -8,7 +8,9 @@ use super::error::StoreError;
 use super::{Owner, Reader, Store, instant};
 use crate::job::{JobId, Usd};
 use crate::plan::{Chain, RunEnd, SlotDecision, SlotEnd, SlotStart, Then, WaitingSlot, Waits};
-use crate::run::{ErrorKind, Failure, Outcome, RunId, SessionId, State, Trigger, Work};
+use crate::run::{
+    ErrorKind, Failure, Outcome, Payload, PayloadKind, RunId, SessionId, State, Trigger, Work,
+};
 use crate::store::outbox::settle;
 use crate::store::runs::{set_checked, set_work};
 
@@ -280,6 +282,7 @@ fn interrupted(why: ErrorKind, state: State) -> Work {
     };
     Work {
         outcome: Outcome::ended(Failure::new(why, words), None),
+        payloads: vec![Payload::new(PayloadKind::Error, words)],
         tool_calls: 0,
         tool_errors: 0,
         denied_calls: 0,

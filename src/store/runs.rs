@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::oneshot;
 
 use super::costs::{self, Days};
@@ -14,8 +14,8 @@ use super::{Store, instant};
 use crate::plan::Then;
 use crate::provider::Usage;
 use crate::run::{
-    Artifact, CheckResult, Cleanup, ErrorKind, Failure, Findings, Limit, Outcome, Phase, RunId,
-    State, Work,
+    Artifact, CheckResult, Cleanup, ErrorKind, Failure, Findings, Limit, Outcome, Payload, Phase,
+    RunId, State, Work,
 };
 
 /// A model attempt that begins.
@@ -219,7 +219,7 @@ pub(super) fn set_work(db: &Connection, run_id: &RunId, work: &Work) -> rusqlite
         "UPDATE runs SET work_state = ?2, error_kind = ?3, error_message = ?4, limit_name = ?5,
                          limit_ms = ?6, phase = ?7, retryable = ?8, reply = ?9, partial_text = ?10,
                          tool_calls = ?11, tool_errors = ?12, denied_calls = ?13,
-                         unchecked = ?14, exit_code = ?15, gate_digest = ?16
+                         unchecked = ?14, exit_code = ?15, gate_digest = ?16, payloads = ?17
          WHERE run_id = ?1 AND state IN ('queued', 'running') AND work_state IS NULL",
     )?
     .execute(params![
@@ -239,6 +239,7 @@ pub(super) fn set_work(db: &Connection, run_id: &RunId, work: &Work) -> rusqlite
         work.unchecked,
         work.exit_code,
         work.gate_digest,
+        serde_json::to_string(&work.payloads).unwrap_or_default(),
     ])?;
     Ok(())
 }
@@ -313,19 +314,31 @@ pub(super) fn set_checked(
     if let Some(failure) = failed {
         db.prepare_cached(
             "UPDATE runs SET work_state = 'failed', error_kind = ?2, error_message = ?3,
-                             retryable = ?4, partial_text = reply, reply = NULL
+                             retryable = ?4, partial_text = reply, reply = NULL, payloads = ?5
              WHERE run_id = ?1 AND state = 'running' AND unchecked = 1",
         )?
         .execute(params![
             run_id.as_str(),
             failure.kind.as_str(),
             failure.message,
-            failure.retryable
+            failure.retryable,
+            serde_json::to_string(&refused(db, run_id, failure)?).unwrap_or_default(),
         ])?;
     }
     db.prepare_cached("UPDATE runs SET unchecked = 0 WHERE run_id = ?1 AND unchecked = 1")?
         .execute([run_id.as_str()])
         .map(drop)
+}
+
+/// What is left to show of a run whose success is none.
+fn refused(db: &Connection, run_id: &RunId, failure: &Failure) -> rusqlite::Result<Vec<Payload>> {
+    let payloads: Option<String> = db
+        .prepare_cached("SELECT payloads FROM runs WHERE run_id = ?1")?
+        .query_row([run_id.as_str()], |row| row.get(0))
+        .optional()?
+        .flatten();
+    let payloads = payloads.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    Ok(Payload::refused(payloads, &failure.message))
 }
 
 fn finish(

@@ -11,7 +11,8 @@ use super::limit::Limit;
 use super::parameters::{definition, parse};
 use super::tape::Permission;
 use super::tool::{Arguments, Refusal, Tool, ToolContext, ToolOutcome, Verdict};
-use crate::process::{Child, Ended, Errors, Exit, Spec};
+use super::update::{Update, Updates};
+use crate::process::{Child, Ended, Errors, Exit, Output, Spec};
 use crate::provider::ToolDefinition;
 
 /// How much of the output a model gets: half from the start, half from the end.
@@ -19,6 +20,9 @@ const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// The system's limit for one argument is 128 KiB; a command that long is a mistake anyway.
 const COMMAND_BYTES_MAX: usize = 64 * 1024;
+
+/// How often a command that goes on is looked at: nobody reads faster.
+const UPDATE_EVERY: Duration = Duration::from_secs(1);
 
 /// What starting and ending may take beside the command's own limit and its grace.
 const START_AND_END: Duration = Duration::from_secs(30);
@@ -86,8 +90,25 @@ async fn exec(arguments: Arguments, context: &ToolContext) -> Result<ToolOutcome
     };
     let started = context.household.start(spec).await;
     let child = started.map_err(|error| Refusal::Failed(error.to_string()))?;
-    let ended = child.wait_output(limit).await;
+    let ended = wait(&child, limit, &context.updates).await;
     Ok(outcome(&child, ended, limit, context.stop_grace).await)
+}
+
+/// Waits for the end, and says now and then what has been printed so far.
+async fn wait(child: &Child, limit: Duration, updates: &Updates) -> Ended {
+    let end = child.wait_output(limit);
+    tokio::pin!(end);
+    let mut told = 0;
+    loop {
+        if let Ok(ended) = tokio::time::timeout(UPDATE_EVERY, &mut end).await {
+            return ended;
+        }
+        let Output { text, bytes_total, .. } = child.output_so_far();
+        if bytes_total > told {
+            told = bytes_total;
+            updates.tell(Update { output: text, bytes: bytes_total });
+        }
+    }
 }
 
 async fn outcome(child: &Child, ended: Ended, limit: Duration, grace: Duration) -> ToolOutcome {

@@ -66,7 +66,11 @@ impl Message {
         self.post.as_ref().map(|post| post.targets()).unwrap_or_default()
     }
 
-    async fn put(&self, arguments: Arguments) -> Result<ToolOutcome, Refusal> {
+    async fn put(
+        &self,
+        arguments: Arguments,
+        context: &ToolContext,
+    ) -> Result<ToolOutcome, Refusal> {
         let Parameters { target, text } = parse("message", arguments)?;
         let text = text.trim();
         let targets = self.targets();
@@ -98,6 +102,9 @@ impl Message {
             Posted::Queued => format!("on its way to {target}"),
             Posted::Suppressed => "taken; this run was asked for without deliveries".to_owned(),
         };
+        if posted == Posted::Queued {
+            context.sent.note(target.as_str(), text);
+        }
         sent.push((target, text.to_owned()));
         Ok(ToolOutcome::new(Verdict::Ok, words))
     }
@@ -119,8 +126,8 @@ impl Tool for Message {
     fn call<'a>(
         &'a self,
         arguments: Arguments,
-        _context: &'a ToolContext,
+        context: &'a ToolContext,
     ) -> BoxFuture<'a, ToolOutcome> {
-        self.put(arguments).map(|result| result.unwrap_or_else(Into::into)).boxed()
+        self.put(arguments, context).map(|result| result.unwrap_or_else(Into::into)).boxed()
     }
 }

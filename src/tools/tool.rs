@@ -7,7 +7,9 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 
 use super::exec_policy::ExecPolicy;
+use super::sent::SentTexts;
 use super::tape::Permission;
+use super::update::Updates;
 use super::workspace::Workspace;
 use crate::process::{Confinement, Household};
 use crate::provider::ToolDefinition;
@@ -56,6 +58,10 @@ pub struct ToolContext {
     pub tool_timeout: Duration,
     /// How long a command may take to end after it was asked to.
     pub stop_grace: Duration,
+    /// What messages have told.
+    pub sent: SentTexts,
+    /// Where tools say how far they have come.
+    pub updates: Updates,
 }
 
 words!(

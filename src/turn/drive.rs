@@ -9,20 +9,22 @@ use futures_util::StreamExt as _;
 use super::budget::{AttemptBill, Bill, Bounds, OverLimit};
 use super::compaction::{Ladder, fitting};
 use super::observe::{Observer, TurnEvent};
+use super::shape::Left;
+use super::shown::Shown;
 use super::talk::Talk;
 use super::window::Window;
 use crate::clock::Clock;
 use crate::config::Price;
 use crate::hooks::{Blocked, Ends, HookSite};
-use crate::job::{Masker, Thinking, Usd};
+use crate::job::{Manner, Masker, Thinking, Usd};
 use crate::process::Household;
 use crate::provider::{
     AssistantTurn, Completion, Fault, FaultClass, Finish, Message, Provider, Request, StreamEvent,
     ToolCall, Usage, explained,
 };
-use crate::run::Phase;
-use crate::session::{Remembered, Transcript, TranscriptError};
-use crate::tools::{ToolContext, ToolOutcome, ToolSet, Verdict};
+use crate::run::{Payload, Phase};
+use crate::session::{Remembered, Trace, Transcript, TranscriptError};
+use crate::tools::{ToolContext, ToolOutcome, ToolSet, Verdict, without_images};
 
 /// The same call with the same result, so many times in a row, is a loop.
 const REPEATS_MAX: u32 = 5;
@@ -100,8 +102,10 @@ pub struct Opening {
     pub system: String,
     /// What it is asked.
     pub prompt: String,
-    /// How much the model thinks.
-    pub thinking: Thinking,
+    /// How the model thinks, and what of it is shown.
+    pub manner: Manner,
+    /// Where requests and answers are written down, if they are.
+    pub trace: Option<Trace>,
     /// What it may call.
     pub tools: ToolSet,
     /// The world of its tools.
@@ -125,6 +129,8 @@ pub struct Turn {
     pub(super) talk: Talk,
     pub(super) ladder: Ladder,
     thinking: Thinking,
+    shown: Shown,
+    trace: Option<Trace>,
     pub(super) tools: ToolSet,
     pub(super) context: ToolContext,
     pub(super) bounds: Bounds,
@@ -147,12 +153,15 @@ pub struct Turn {
 impl Turn {
     /// Begins, with the prompt in its transcript.
     pub async fn begin(opening: Opening) -> Self {
-        let Opening { system, prompt, thinking, tools, context, bounds, transcript, .. } = opening;
+        let Opening { system, prompt, manner, trace, tools, context, bounds, transcript, .. } =
+            opening;
         let Opening { history, masker, clock, hooks, .. } = opening;
         let mut turn = Self {
             talk: Talk::begin(system, tools.definitions(), history),
             ladder: Ladder::default(),
-            thinking,
+            thinking: manner.thinking,
+            shown: Shown::new(manner),
+            trace,
             tools,
             context,
             bounds,
@@ -189,6 +198,7 @@ impl Turn {
             let completion = match self.ask(model, observer).await {
                 Err(TurnEnd::Fault(fault)) if fault.class == FaultClass::ContextOverflow => {
                     self.after_overflow(fault, model, observer).await?;
+                    self.shown.forget();
                     continue;
                 }
                 other => other?,
@@ -222,6 +232,9 @@ impl Turn {
     /// Completes the transcript: a call without a result gets one that says `why`. Returns how
     /// many had none.
     pub async fn close(&mut self, why: &str) -> Result<usize, TranscriptError> {
+        if let Some(trace) = &mut self.trace {
+            trace.is_cut();
+        }
         let of_part = self.take_part_back(why).await;
         let own = self.transcript.close(why).await;
         Ok(of_part? + own?)
@@ -258,6 +271,14 @@ impl Turn {
         self.talk.push(Remembered { id, message, by: by.map(str::to_owned) });
     }
 
+    /// What people are shown of it if it ends with this reply, or this error, and goes to `targets`.
+    pub fn payloads(&self, end: Left<'_>, targets: &[&str]) -> Vec<Payload> {
+        let sent = self.context.sent.in_all(targets);
+        let sent: Vec<_> = sent.iter().map(|it| self.masker.mask(it).into_owned()).collect();
+        let messages = self.context.sent.count();
+        self.shown.payloads(Left { sent: &sent, messages, ..end }, &self.masker)
+    }
+
     fn check_turns(&self) -> Result<(), TurnEnd> {
         if self.tally.answers >= self.bounds.max_turns {
             return Err(TurnEnd::TurnLimit(self.bounds.max_turns));
@@ -276,18 +297,45 @@ impl Turn {
             context_window: Some(Window::of(model.context_window).tokens()),
             ..self.talk.request(&model.name)
         };
+        if let Some(trace) = &mut self.trace {
+            trace.asks(&model.known_as, &request);
+        }
+        let answer = self.hear(model, &request, observer).await;
+        if let Some(trace) = &mut self.trace {
+            match &answer {
+                Ok(completion) => trace.answers(Ok(completion)),
+                Err(TurnEnd::Fault(fault)) => trace.answers(Err(fault)),
+                Err(_) => trace.is_cut(),
+            }
+        }
+        answer
+    }
+
+    /// Sends a request and takes in what comes.
+    async fn hear(
+        &mut self,
+        model: &Model,
+        request: &Request,
+        observer: &dyn Observer,
+    ) -> Result<Completion, TurnEnd> {
         self.bill.begin_request(model.price);
-        let opening = model.provider.stream(&request).await;
+        let opening = model.provider.stream(request).await;
         let level = self.thinking;
         let explained = |fault| explained(fault, &model.name, level);
         let mut stream = opening.inspect_err(|_| self.bill.was_refused()).map_err(explained)?;
         observer.opened();
+        let mut is_in_text = false;
         while let Some(event) = stream.next().await {
             let event =
                 event.inspect_err(|fault| self.bill.charge(fault.usage)).map_err(explained)?;
             if event.is_progress() {
                 observer.pulse();
             }
+            let is_text = matches!(event, StreamEvent::Text(_));
+            if is_in_text && !is_text && event.is_progress() {
+                observer.tell(TurnEvent::TextEnd);
+            }
+            is_in_text = is_text || (is_in_text && !event.is_progress());
             match event {
                 StreamEvent::Opened | StreamEvent::KeepAlive | StreamEvent::ToolFragment => {}
                 StreamEvent::Text(piece) => {
@@ -312,6 +360,7 @@ impl Turn {
     fn take_in(&mut self, completion: Completion, observer: &dyn Observer) -> Completion {
         self.streaming.clone_from(&completion.turn.text);
         self.tally.answers += 1;
+        self.shown.answered(&completion.turn);
         self.bill.charge(completion.usage);
         let usage = self.bill.usage();
         observer.tell(TurnEvent::AssistantEnd {
@@ -332,7 +381,7 @@ impl Turn {
         observer.entered(Phase::Tool);
         for call in said.tool_calls {
             let (outcome, blocked) = self.call_one(&call, model, observer).await;
-            let content = bounded(&self.masker.mask(&outcome.content), window);
+            let content = bounded(&self.masker.mask(&without_images(&outcome.content)), window);
             let content = match self.persisted(&call, &content, outcome.verdict).await {
                 Some(changed) => bounded(&self.masker.mask(&changed), window),
                 None => content,
@@ -365,15 +414,39 @@ impl Turn {
         let (n, tool) = (self.tally.tool_calls, &*masker.mask(&call.name));
         observer.tell(TurnEvent::ToolStart { n, tool, arguments: &call.arguments });
         let (started_at, start) = (self.clock.wall(), self.clock.monotonic());
-        let (outcome, blocked) = self.call_if_allowed(call, n, model, observer).await;
+        let (outcome, blocked) = self.call_and_tell(call, n, model, observer).await;
         match outcome.verdict {
             Verdict::Ok => {}
             Verdict::Denied => self.tally.denied_calls += 1,
             Verdict::Error | Verdict::TimedOut => self.tally.tool_errors += 1,
         }
+        self.shown.called(call, &outcome);
         let duration = self.clock.monotonic() - start;
         observer.tell(TurnEvent::ToolEnd { n, tool, outcome: &outcome, started_at, duration });
         (outcome, blocked)
+    }
+
+    /// Calls a tool and tells how far it has come.
+    async fn call_and_tell(
+        &mut self,
+        call: &ToolCall,
+        n: u32,
+        model: &Model,
+        observer: &dyn Observer,
+    ) -> (ToolOutcome, Option<Blocked>) {
+        let (mut updates, masker) = (self.context.updates.listen(), Arc::clone(&self.masker));
+        let work = self.call_if_allowed(call, n, model, observer);
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut work => return outcome,
+                Ok(()) = updates.changed() => {
+                    let (tool, update) = (&*masker.mask(&call.name), updates.borrow_and_update().clone());
+                    observer.tell(TurnEvent::ToolUpdate { n, tool, update: &update });
+                }
+            }
+        }
     }
 
     fn refuse_loops(&mut self, call: ToolCall, result: String) -> Result<(), TurnEnd> {

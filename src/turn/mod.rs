@@ -10,6 +10,8 @@ mod drive;
 mod hooked;
 mod observe;
 mod prompt;
+mod shape;
+mod shown;
 mod talk;
 mod tokens;
 mod window;
@@ -24,5 +26,6 @@ pub use prompt::{
     Assembled, BOOTSTRAP_FILES, BootstrapFile, Known, Material, Overrides, Part, PartKind,
     PartReport, PromptError, Tools, Variables, assemble, base, read_bootstrap, render,
 };
+pub use shape::{Left, shape};
 pub use tokens::{tokens_in, tokens_of, tokens_of_frame};
 pub use window::Window;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::drive::{Model, Turn};
 use crate::run::Phase;
-use crate::tools::ToolOutcome;
+use crate::tools::{ToolOutcome, Update};
 
 /// Watches a turn. Calls must not block: a turn never waits for its watchers.
 pub trait Observer: Send + Sync {
@@ -66,6 +66,8 @@ pub enum TurnEvent<'a> {
     Text(&'a str),
     /// A piece of reasoning.
     Reasoning(&'a str),
+    /// The text so far stands: a call, a thought or the end of the answer has come.
+    TextEnd,
     /// An answer is complete.
     AssistantEnd {
         /// Its text.
@@ -107,6 +109,15 @@ pub enum TurnEvent<'a> {
         tool: &'a str,
         /// Its arguments.
         arguments: &'a Map<String, Value>,
+    },
+    /// It goes on.
+    ToolUpdate {
+        /// Which one.
+        n: u32,
+        /// Its name.
+        tool: &'a str,
+        /// How far it has come.
+        update: &'a Update,
     },
     /// It ended.
     ToolEnd {

@@ -6,8 +6,9 @@
 //! goes on, so that a turn that is cut still knows what its part has used.
 
 use super::{Model, Opening, Turn};
+use crate::job::Manner;
 use crate::provider::ToolCall;
-use crate::tools::{Part, SUBTURN, ToolContext, ToolOutcome, Verdict, part_of};
+use crate::tools::{Part, SUBTURN, ToolContext, ToolOutcome, Updates, Verdict, part_of};
 use crate::turn::budget::{Bill, Bounds};
 use crate::turn::observe::{Observer, PartEnd};
 
@@ -83,6 +84,8 @@ impl Turn {
         let context = ToolContext {
             household: self.context.household.part(),
             tool_timeout: self.context.tool_timeout.min(part.within),
+            // How far its tools have come is told by its own calls.
+            updates: Updates::default(),
             ..self.context.clone()
         };
         let opening = Opening {
@@ -91,7 +94,9 @@ impl Turn {
             history: Vec::new(),
             tools: self.tools.only(&part.tools),
             context,
-            thinking: self.thinking,
+            manner: Manner { thinking: self.thinking, ..Manner::default() },
+            // What it asks is in the transcript.
+            trace: None,
             bounds: self.bounds.inside(&self.bill, part.max_tokens),
             transcript,
             masker: self.masker.clone(),
