@@ -86,7 +86,7 @@ fn a_run_tells_what_was_asked_for() {
         let seqs: Vec<_> = events.iter().map(|it| it["seq"].as_u64().unwrap()).collect();
         assert_eq!(seqs, (1..=events.len() as u64).collect::<Vec<_>>());
         // At the end of a text a block comes before the call that ended it.
-        let at = |is: &dyn Fn(&Value) -> bool| events.iter().position(|it| is(it));
+        let at = |is: &dyn Fn(&Value) -> bool| events.iter().position(is);
         if let Some(block) = at(&|it| it["block"].is_string()) {
             assert!(Some(block) < at(&|it| it["stream"] == "tool"), "{keys}");
         }

@@ -117,6 +117,8 @@ impl Desk {
             confinement: Confinement::Off,
             tool_timeout: LONG,
             stop_grace: Duration::from_millis(300),
+            sent: punctual::tools::SentTexts::default(),
+            updates: punctual::tools::Updates::default(),
         };
         let allow_hosts = allow_hosts.iter().map(|&it| it.to_owned()).collect();
         let tools =
