@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use punctual::clock::SystemClock;
 use punctual::hooks::HookSite;
-use punctual::job::{Thinking, Usd};
+use punctual::job::{Manner, Usd};
 use punctual::plan::Standing;
 use punctual::process::{Confinement, Household, SupervisorPath};
 use punctual::provider::{
@@ -22,7 +22,8 @@ use punctual::provider::{
 use punctual::run::{Phase, SessionId};
 use punctual::session::{Clearings, Remembered, Transcript};
 use punctual::tools::{
-    Arguments, ExecPolicy, Tool, ToolContext, ToolOutcome, ToolSet, Verdict, Workspace,
+    Arguments, ExecPolicy, SentTexts, Tool, ToolContext, ToolOutcome, ToolSet, Updates, Verdict,
+    Workspace,
 };
 use punctual::turn::{
     Bounds, Conversation, Model, Observer, Opening, PartEnd, Purse, Turn, TurnEvent, Window,
@@ -134,6 +135,8 @@ async fn turn(folder: &std::path::Path, name: &str, history: Vec<Remembered>) ->
         confinement: Confinement::default(),
         tool_timeout: Duration::from_mins(1),
         stop_grace: Duration::from_secs(1),
+        sent: SentTexts::default(),
+        updates: Updates::default(),
     };
     let bounds = Bounds {
         max_turns: u32::MAX,
@@ -144,7 +147,8 @@ async fn turn(folder: &std::path::Path, name: &str, history: Vec<Remembered>) ->
     let opening = Opening {
         system: "You are the agent of a job.".to_owned(),
         prompt: "go".to_owned(),
-        thinking: Thinking::Off,
+        manner: Manner::default(),
+        trace: None,
         tools: ToolSet::default().with(Arc::new(Noop)),
         context,
         bounds,
