@@ -157,6 +157,30 @@ impl Turn {
         Ok(Shortening::Done)
     }
 
+    async fn tell_before(&mut self, cause: CompactionCause, plan: &CompactionPlan) {
+        if self.hooks.has(HookPoint::BeforeCompaction) {
+            let messages = self.talk.shortened(plan).messages.into_iter().cloned().collect();
+            let input = BeforeCompaction {
+                reason: cause.as_str(),
+                tokens: self.talk.tokens(),
+                messages,
+                messages_omitted: 0,
+            };
+            self.hooks.tell(input).await;
+            self.note_hooks().await;
+        }
+    }
+
+    async fn tell_after(&mut self, cause: CompactionCause, of: Compaction, tokens_after: u64) {
+        if self.hooks.has(HookPoint::AfterCompaction) {
+            let Compaction { summary, tokens_before, .. } = of;
+            let reason = cause.as_str();
+            let input = AfterCompaction { reason, tokens_before, tokens_after, summary };
+            self.hooks.tell(input).await;
+            self.note_hooks().await;
+        }
+    }
+
     async fn ask_for_summary(
         &mut self,
         model: &Model,
