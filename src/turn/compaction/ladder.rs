@@ -5,9 +5,9 @@ use super::super::window::Window;
 /// So many summaries are made for one overflow (semantics §7).
 const PER_OVERFLOW: u32 = 3;
 
-/// After a try that came to nothing, the conversation has to grow by this part of the window before
-/// the next one: what is too long for a summary would be summarised at every step.
-const GROWN_BY: u64 = 16;
+/// After a try that came to nothing, the conversation has to grow by this part of what is left of the
+/// window before the next one: otherwise there would be one at every step.
+const GROWN_BY: u64 = 2;
 
 /// What is left of a window that a provider has refused, in per cent: the estimate was above it.
 const REFUSED_PER_CENT: u64 = 90;
