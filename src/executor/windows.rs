@@ -35,17 +35,17 @@ impl Executor {
         if resolved.model.context_window.is_some() {
             return;
         }
-        let name = resolved.name.to_string();
-        resolved.model.context_window = match (self.plays(), &self.deck) {
-            (Plays::Cassette, Some(deck)) => deck.window(&name),
-            _ => {
-                let within = match watchdog.time_left() {
-                    TimeLeft::Until { left, .. } => ANSWERED_WITHIN.min(left / TIME_SHARE),
-                    TimeLeft::Unlimited => ANSWERED_WITHIN,
-                };
-                self.models.window(resolved, self.clock.monotonic(), within).await
-            }
+        let recorded = self.deck.as_ref().filter(|deck| deck.plays() == Plays::Cassette);
+        if let Some(deck) = recorded {
+            resolved.model.context_window = deck.window(&resolved.name.to_string());
+            return;
+        }
+        let within = match watchdog.time_left() {
+            TimeLeft::Until { left, .. } => ANSWERED_WITHIN.min(left / TIME_SHARE),
+            TimeLeft::Unlimited => ANSWERED_WITHIN,
         };
+        let window = self.models.window(resolved, self.clock.monotonic(), within).await;
+        resolved.model.context_window = window;
     }
 }
 

@@ -49,7 +49,7 @@ async fn of_ollama(client: &Client, endpoint: &Endpoint, model: &str) -> Option<
 /// What its description sets, else what it was made for.
 fn ollama_window(shown: &Value) -> Option<u64> {
     let lines = shown["parameters"].as_str().unwrap_or_default().lines();
-    let set = lines.filter_map(|line| {
+    let mut set = lines.filter_map(|line| {
         let (name, value) = line.trim().split_once(char::is_whitespace)?;
         (name == "num_ctx").then(|| value.trim().parse().ok())?
     });
@@ -58,7 +58,7 @@ fn ollama_window(shown: &Value) -> Option<u64> {
         let fact = facts.iter().find(|(name, _)| name.ends_with(".context_length"))?;
         Some(fact.1.as_u64()?.min(OLLAMA_WINDOW_MAX))
     };
-    set.last().or_else(made_for)
+    set.next_back().or_else(made_for)
 }
 
 /// vLLM and many others say it in their list of models.

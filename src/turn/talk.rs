@@ -82,7 +82,9 @@ impl Talk {
             model: None,
             counted: None,
         };
-        history.into_iter().for_each(|it| talk.push(it));
+        for remembered in history {
+            talk.push(remembered);
+        }
         talk
     }
 

@@ -5,9 +5,9 @@ use super::super::window::Window;
 /// So many summaries are made for one overflow (semantics §7).
 const PER_OVERFLOW: u32 = 3;
 
-/// After a try that came to nothing, the conversation has to grow by this part of the window before
-/// the next one: what is too long for a summary would be summarised at every step.
-const GROWN_BY: u64 = 16;
+/// After a try that came to nothing, the conversation has to grow by this part of what is left of the
+/// window before the next one: otherwise there would be one at every step.
+const GROWN_BY: u64 = 2;
 
 /// What is left of a window that a provider has refused, in per cent: the estimate was above it.
 const REFUSED_PER_CENT: u64 = 90;
@@ -55,10 +55,13 @@ impl Ladder {
         }
     }
 
-    /// Whether a conversation of `tokens` is to be shortened before the next request.
+    /// Whether a conversation of `tokens` is to be shortened before the next request. One that was
+    /// refused is on its way down already.
     pub(in super::super) fn is_due(&self, tokens: u64, window: Window) -> bool {
-        let has_grown = |at: u64| tokens >= at.saturating_add((window.tokens() / GROWN_BY).max(1));
-        tokens > window.full_at() && self.in_vain_at.is_none_or(has_grown)
+        let is_climbing = self.summaries > 0 || self.results == Results::Cut;
+        let left = window.tokens() - window.full_at();
+        let has_grown = |at: u64| tokens >= at.saturating_add((left / GROWN_BY).max(1));
+        !is_climbing && tokens > window.full_at() && self.in_vain_at.is_none_or(has_grown)
     }
 
     /// A try before a request came to nothing, or to too little, at `tokens`.
@@ -141,8 +144,12 @@ mod tests {
         assert!(!ladder.is_due(16_000, window));
         assert!(ladder.is_due(16_001, window));
         ladder.was_in_vain(17_000);
-        assert!(!ladder.is_due(18_999, window));
-        assert!(ladder.is_due(19_000, window));
+        assert!(!ladder.is_due(24_999, window));
+        assert!(ladder.is_due(25_000, window));
+        ladder.next(window);
+        assert!(!ladder.is_due(31_000, window));
+        ladder.answered();
+        assert!(ladder.is_due(31_000, window));
     }
 
     #[test]

@@ -18,6 +18,8 @@ use super::budget::OverLimit;
 use super::drive::{Model, Turn, TurnEnd, cut};
 use super::observe::{CompactionCause, Observer, TurnEvent};
 use super::window::Window;
+use crate::config::HookPoint;
+use crate::hooks::{AfterCompaction, BeforeCompaction};
 use crate::provider::{Completion, Fault, FaultClass, Request, StreamEvent};
 use crate::run::Phase;
 use crate::session::Compaction;
@@ -28,7 +30,7 @@ pub use plan::{CompactionPlan, Conversation, PromptPlace, plan_compaction};
 pub(super) use summary::fitting;
 
 /// The longest that a summary may take.
-const TIMEOUT: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// On the last rung, a result keeps this part of what it could have had at first.
 const CUT_RESULT: usize = 8;
@@ -132,6 +134,7 @@ impl Turn {
         };
         let tokens_before = self.talk.tokens();
         observer.tell(TurnEvent::CompactionStart { cause, tokens: tokens_before });
+        self.tell_before(cause, &plan).await;
         let asked = self.ask_for_summary(model, &plan, observer);
         let summary = timeout(TIMEOUT, asked).await.unwrap_or(Err(NoSummary::Timeout));
         let summary = match summary {
@@ -154,7 +157,32 @@ impl Turn {
         let tokens_after = self.talk.tokens();
         tracing::info!(%cause, tokens_before, tokens_after, "the conversation was summarised");
         observer.tell(TurnEvent::CompactionEnd { cause, tokens_before, tokens_after });
+        self.tell_after(cause, compaction, tokens_after).await;
         Ok(Shortening::Done)
+    }
+
+    async fn tell_before(&mut self, cause: CompactionCause, plan: &CompactionPlan) {
+        if self.hooks.has(HookPoint::BeforeCompaction) {
+            let messages = self.talk.shortened(plan).messages.into_iter().cloned().collect();
+            let input = BeforeCompaction {
+                reason: cause.as_str(),
+                tokens: self.talk.tokens(),
+                messages,
+                messages_omitted: 0,
+            };
+            self.hooks.tell(input).await;
+            self.note_hooks().await;
+        }
+    }
+
+    async fn tell_after(&mut self, cause: CompactionCause, of: Compaction, tokens_after: u64) {
+        if self.hooks.has(HookPoint::AfterCompaction) {
+            let Compaction { summary, tokens_before, .. } = of;
+            let reason = cause.as_str();
+            let input = AfterCompaction { reason, tokens_before, tokens_after, summary };
+            self.hooks.tell(input).await;
+            self.note_hooks().await;
+        }
     }
 
     async fn ask_for_summary(
