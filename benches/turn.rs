@@ -154,6 +154,7 @@ async fn turn(folder: &std::path::Path, name: &str, history: Vec<Remembered>) ->
         bounds,
         transcript,
         history,
+        inbox: None,
         masker: Arc::default(),
         clock,
         hooks: HookSite::without_hooks(),

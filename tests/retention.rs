@@ -136,7 +136,7 @@ async fn rows_and_files_agree_whatever_has_become_of_a_run_or_its_job() {
     write_files_of(dir, "plain-runs");
 
     let pruned = pass(dir, ALL).await;
-    assert_eq!(pruned, Pruned { runs: 45, slots: 0, definitions: 0 });
+    assert_eq!(pruned, Pruned { runs: 45, slots: 0, definitions: 0, sessions: 0 });
     let mut expected: BTreeSet<String> = ["plain", "disabled", "deleted"]
         .iter()
         .flat_map(|job| (0..5).map(move |n| format!("{job}-{n:02}")))
@@ -186,7 +186,7 @@ async fn what_is_not_over_stays() {
     past.slot("done", days(390), None, &json!({"decision": "missed", "reason": "too_late"}));
 
     let kept = Retention { days: Some(30), ..ALL };
-    assert_eq!(pass(dir, kept).await, Pruned { runs: 1, slots: 2, definitions: 0 });
+    assert_eq!(pass(dir, kept).await, Pruned { runs: 1, slots: 2, definitions: 0, sessions: 0 });
     let runs = ["attempt-1", "attempt-2", "queued", "ended-late"].map(String::from);
     assert_eq!(column(dir, "SELECT run_id FROM v1_runs"), BTreeSet::from(runs));
     let slots = [old(1), old(6), old(7), old(8), days(10), days(390)].map(|ago| past.ago(ago));
@@ -238,7 +238,7 @@ async fn definitions_go_with_their_last_run() {
     past.run("old", "job", days(40), &json!({"definition_hash": "gone"}));
     past.run("older", "job", days(50), &json!({"definition_hash": "used"}));
     past.run("new", "job", days(20), &json!({"definition_hash": "used"}));
-    assert_eq!(pass(dir, ALL).await, Pruned { runs: 2, slots: 0, definitions: 2 });
+    assert_eq!(pass(dir, ALL).await, Pruned { runs: 2, slots: 0, definitions: 2, sessions: 0 });
     let left = column(dir, "SELECT definition_hash FROM v1_definitions");
     assert_eq!(left, BTreeSet::from(["hash-job", "used"].map(String::from)));
     let broken = rows(&support::open(&database_in(dir)), "PRAGMA foreign_key_check");

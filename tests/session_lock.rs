@@ -16,7 +16,9 @@ use punctual::job::{Environment, JobId, JobSpec};
 use punctual::plan::{Record, RunEnd};
 use punctual::process::{ProcessId, RUN_MARKER, SupervisorPath, boot_id};
 use punctual::run::{ErrorKind, RunId, SessionId, State, Trigger};
-use punctual::session::{LockError, LockOwner, SessionLock, Taken, read_entries, transcript_path};
+use punctual::session::{
+    Conversation, LockError, LockOwner, SessionLock, Taken, read_entries, transcript_path,
+};
 use punctual::store::{Definition, JobRow, NewRun, Owner, RunRecord, Sending, Store};
 use punctual::turn::Variables;
 use serde_json::json;
@@ -238,6 +240,9 @@ impl House {
             session_id: session_id.clone(),
             definition_hash: self.spec.definition_hash.clone(),
             sending: Sending::Usual,
+            session: None,
+            letters: Vec::new(),
+            ad_hoc: None,
         };
         let store = &self.executor.store;
         let receipt = store.record(Record::new(&job(), None), Some(run), now).await.unwrap();
@@ -245,6 +250,8 @@ impl House {
         Ticket {
             run_id,
             session_id,
+            session_key: None,
+            conversation: Conversation::Own,
             spec: Arc::clone(&self.spec),
             trigger: Trigger::Manual,
             due_at: None,

@@ -97,6 +97,9 @@ fn run(id: &str) -> NewRun {
         session_id: SessionId::from_stored("session"),
         definition_hash: "hash".into(),
         sending: Sending::Usual,
+        session: None,
+        letters: Vec::new(),
+        ad_hoc: None,
     }
 }
 
@@ -224,7 +227,7 @@ async fn the_whole_life_of_a_run_reads_back_as_the_contract_prints_it() {
             "due_at": "2026-11-30T09:00:00.000Z", "attempt": 1, "slots": 1, "state": "succeeded",
             "queued_at": "2026-11-30T09:00:00.250Z", "started_at": "2026-11-30T09:00:00.250Z",
             "finished_at": "2026-11-30T09:00:01.062Z", "duration_ms": 812, "late_ms": 250,
-            "session_id": "session", "model": "local/default", "reply": "all good",
+            "session_id": "session", "session_key": null, "model": "local/default", "reply": "all good",
             "partial_text": null, "payloads": [{"kind": "text", "text": "all good"}], "error": null,
             "attempts": [{
                 "model": "local/default", "state": "succeeded", "error_kind": null,

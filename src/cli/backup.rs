@@ -95,5 +95,5 @@ fn copy(state_dir: &Path, to: &Path) -> Result<Copied, Failed> {
     }
     // All of them at once: one by one, a hundred thousand files would take minutes.
     nix::unistd::syncfs(&File::open(to)?)?;
-    Ok(Copied { runs: sessions.len(), transcripts })
+    Ok(Copied { runs: copy.count_runs()?, transcripts })
 }

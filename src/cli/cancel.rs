@@ -6,7 +6,7 @@ use crate::daemon::{Client, ControlError, Reply, Request, Target};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A job's id (all its active runs), or the beginning of a run's
+    /// A job's id (all its active runs), the beginning of a run's, or a session's key or id
     what: String,
     /// Print for programs
     #[arg(long)]
@@ -17,9 +17,19 @@ pub(super) fn cancel(context: &Context, args: &Args) -> Done {
     let place = context.place()?;
     let history = place.history()?;
     let jobs = place.jobs().unwrap_or_default();
-    let target = match Context::named(&args.what, &jobs, history.as_ref())? {
-        Named::Job(job) => Target::Job(job),
-        Named::Run(run_id) => Target::Run(run_id),
+    let is_session = match (&history, args.what.strip_prefix("session:")) {
+        (_, Some(_)) => true,
+        (Some(reader), None) => reader.knows_session(&args.what)?,
+        (None, None) => false,
+    };
+    let target = match Context::named(&args.what, &jobs, history.as_ref()) {
+        Ok(Named::Job(job)) => Target::Job(job),
+        Ok(Named::Run(run_id)) => Target::Run(run_id),
+        Err(_) if is_session => {
+            let name = args.what.strip_prefix("session:").unwrap_or(&args.what);
+            Target::Session(name.to_owned())
+        }
+        Err(unknown) => return Err(unknown),
     };
     let reply = block_on(async {
         let mut client = Client::connect(&place.state_dir).await?;

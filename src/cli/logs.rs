@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::context::{Context, Named, Place};
 use super::list::shown;
 use super::output::{self, Done, Failed};
+use crate::executor::RUN_BEGINS;
 use crate::run::{EventPhase, RunEvent, RunId, Stream};
 use crate::session::{Entry, read_entries, transcript_path};
 use crate::store::{Reader, RunFilter, RunRecord};
@@ -52,6 +53,23 @@ struct Teller<'a> {
     seq: u64,
 }
 
+/// The entries of the run, in a transcript in which others may have written before and after it.
+fn of_run(entries: Vec<Entry>, run_id: &str) -> Vec<Entry> {
+    let begins = |entry: &Entry| {
+        let is_mark = entry.kind == "custom" && entry.body.get("name")? == RUN_BEGINS;
+        entry.body.get("data").filter(|_| is_mark)?.get("runId")?.as_str().map(str::to_owned)
+    };
+    if !entries.iter().any(|entry| begins(entry).is_some()) {
+        return entries;
+    }
+    let mut is_own = false;
+    let own = entries.into_iter().filter(|entry| {
+        is_own = begins(entry).map_or(is_own, |begun| begun == run_id);
+        is_own
+    });
+    own.collect()
+}
+
 impl Teller<'_> {
     fn tell_all(&mut self, mut run: RunRecord, follow: bool) -> Done {
         self.event(
@@ -69,7 +87,7 @@ impl Teller<'_> {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
                 result => result?,
             };
-            let entries = read_entries(&text);
+            let entries = of_run(read_entries(&text), &run.run_id);
             for entry in entries.iter().skip(self.told) {
                 self.tell(&run, entry)?;
             }

@@ -4,6 +4,7 @@
 //! that act ask the process that holds the state folder. What a verb prints for programs
 //! (`--json`) goes to standard output, everything else to standard error.
 
+mod agent;
 mod backfill;
 mod backup;
 mod cancel;
@@ -105,6 +106,8 @@ enum Verb {
     Serve(serve::Args),
     /// Run one job now and wait for its end
     Run(run::Args),
+    /// Say something into a session and wait for the answer
+    Agent(agent::Args),
     /// List the jobs
     Ls(ls::Args),
     /// Show a job or a run
@@ -164,7 +167,7 @@ enum Verb {
 }
 
 /// Verbs of the contract that are not built yet: refused by name.
-const NOT_YET: &[&str] = &["agent", "audit", "import"];
+const NOT_YET: &[&str] = &["audit", "import"];
 
 /// The program: parses the command line, does what it says, and returns the exit code of the
 /// contract.
@@ -174,7 +177,7 @@ pub fn main() -> ExitCode {
     let level = match cli.verb {
         Verb::Serve(_) => "info",
         // It tells by itself how its run ended.
-        Verb::Run(_) | Verb::Test(_) => "error",
+        Verb::Run(_) | Verb::Agent(_) | Verb::Test(_) => "error",
         _ => "warn",
     };
     let (voice, _flushed_at_the_end) = Voice::of_stderr();
@@ -186,6 +189,7 @@ pub fn main() -> ExitCode {
     let done = match cli.verb {
         Verb::Serve(args) => serve::serve(&context, &args),
         Verb::Run(args) => run::run(&context, &args),
+        Verb::Agent(args) => agent::agent(&context, &args),
         Verb::Ls(args) => ls::ls(&context, &args),
         Verb::Show(args) => show::show(&context, &args),
         Verb::Next(args) => next::next(&context, &args),

@@ -20,6 +20,15 @@ use crate::store::{Reader, RunRecord, database_in};
 /// How many processes may leave between being reached and taking the request.
 const REACHED_MAX: usize = 20;
 
+/// For whom a run is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// For people, while it goes on.
+    People,
+    /// For programs, when it is over.
+    Programs,
+}
+
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(super) struct Args {
@@ -46,6 +55,7 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
     let config = context.config()?;
     let slot = args.slot.as_deref().map(|text| slot(text, &args.job, &config)).transpose()?;
     let place = Place::from(config);
+    let form = if args.json { Form::Programs } else { Form::People };
     if !args.json
         && let Some(hint) = place.config.as_ref().and_then(no_model_hint)
     {
@@ -60,7 +70,7 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
                     output::json(&json!({ "run_id": run_id }))
                 }
                 Ok(Some(run_id)) if args.detach => output::say(&run_id),
-                Ok(Some(run_id)) => match follow(client, &place, args, &run_id).await {
+                Ok(Some(run_id)) => match follow(client, &place, form, &run_id).await {
                     // Its own daemon, if there is one, is not waited for either: the processes of
                     // the run end with it.
                     Ok(None) => {
@@ -70,11 +80,11 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
                         return Ok(code::CANCELLED.into());
                     }
                     Ok(Some(record)) => {
-                        print(&record, args)?;
+                        print(&record, form)?;
                         if let Some(daemon) = daemon.take() {
                             daemon.ended().await?;
                         }
-                        print_sent(&stored(&place, &run_id)?, args)
+                        print_sent(&stored(&place, &run_id)?, form)
                     }
                     Err(failed) => Err(failed),
                 },
@@ -134,16 +144,19 @@ async fn ask(
 
 /// Shows how the run goes until it has ended, or until somebody will not even wait for its
 /// clean-up: then there is no exit code of its own.
-async fn follow(
+pub(super) async fn follow(
     mut client: Client,
     place: &Place,
-    args: &Args,
+    form: Form,
     run_id: &str,
 ) -> Result<Option<RunRecord>, Failed> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut hangups = signal(SignalKind::hangup())?;
     let mut interrupted = false;
-    let mut live = Live::start(if args.json { Show::Nothing } else { Show::Alone });
+    let mut live = Live::start(match form {
+        Form::Programs => Show::Nothing,
+        Form::People => Show::Alone,
+    });
     let record = loop {
         let reply = tokio::select! {
             reply = next(&mut client) => reply?,
@@ -192,7 +205,7 @@ async fn cancel(place: &Place, run_id: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-fn stored(place: &Place, run_id: &str) -> Result<RunRecord, Failed> {
+pub(super) fn stored(place: &Place, run_id: &str) -> Result<RunRecord, Failed> {
     let reader = Reader::open(&database_in(&place.state_dir))?;
     reader
         .run(run_id)?
@@ -200,8 +213,8 @@ fn stored(place: &Place, run_id: &str) -> Result<RunRecord, Failed> {
 }
 
 /// What a person is shown as soon as it is known.
-fn print(record: &RunRecord, args: &Args) -> Result<(), Failed> {
-    if args.json {
+pub(super) fn print(record: &RunRecord, form: Form) -> Result<(), Failed> {
+    if form == Form::Programs {
         return Ok(());
     }
     // A failure's words come with the summary.
@@ -215,12 +228,12 @@ fn print(record: &RunRecord, args: &Args) -> Result<(), Failed> {
 }
 
 /// The rest: what has become of what is sent. The process that was there for the run has sent it.
-fn print_sent(record: &RunRecord, args: &Args) -> Done {
+pub(super) fn print_sent(record: &RunRecord, form: Form) -> Done {
     let gated = record.error.as_ref().is_some_and(|error| error.kind == ErrorKind::Gate);
-    if gated && args.json {
+    if gated && form == Form::Programs {
         let run_id = &record.run_id;
         output::json(&json!({ "decision": "skipped", "reason": "gate", "run_id": run_id }))?;
-    } else if args.json {
+    } else if form == Form::Programs {
         output::json(record)?;
     } else {
         for delivery in &record.deliveries {

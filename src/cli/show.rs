@@ -163,6 +163,8 @@ fn show_run(run: &RunRecord, zone: &Zone, args: &Args) -> Done {
     );
     let stands_for = run.slots.filter(|slots| *slots > 1);
     line("slots", stands_for.map(|slots| format!("{slots}: it stands for those missed before it")));
+    let shared = run.session_key.as_ref().filter(|key| !key.starts_with("cron:"));
+    line("session", shared.map(|key| format!("{key}, {}", run.session_id)));
     line("queued", Some(shown(&run.queued_at, zone)));
     let late = run.late_ms.map(|ms| format!(", late by {}", span(ms))).unwrap_or_default();
     line("started", run.started_at.as_ref().map(|at| format!("{}{late}", shown(at, zone))));

@@ -12,7 +12,7 @@ use super::running;
 use super::sandbox;
 use super::validate::unheard;
 use crate::config::JobSet;
-use crate::daemon::{Attention, Kind, RecoveryResult, Status};
+use crate::daemon::{Attention, Kind, RecoveryResult, Status, StatusRun};
 use crate::job::Problem;
 
 /// So many holders of a lane are named.
@@ -116,13 +116,21 @@ fn words(
                 None => state.to_owned(),
             };
             let since = local(run.since, zone);
-            vec![run.run_id.clone(), run.job.clone(), state, run.trigger.to_string(), since]
+            vec![run.run_id.clone(), whose(run), state, run.trigger.to_string(), since]
         });
         if !status.runs.is_empty() {
             lines.push(table(&["run", "job", "state", "trigger", "since"], runs.collect()));
         }
     }
     lines
+}
+
+/// Its job, and the session that it shares with other runs.
+fn whose(run: &StatusRun) -> String {
+    match run.session.as_deref().filter(|key| !key.starts_with("cron:")) {
+        Some(key) => format!("{} in {key}", run.job),
+        None => run.job.clone(),
+    }
 }
 
 /// Caps of the day of which nothing is left.

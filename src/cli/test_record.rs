@@ -44,7 +44,8 @@ pub(super) fn record(config: &Config, jobs: &JobSet, job: &str, args: &Args) -> 
         let (clock, supervisor) = (Arc::new(SystemClock), SupervisorPath::current_exe());
         let deck = Deck::recording(database_in(&config.state_dir));
         let rehearsal = Rehearsal::of(config, spec, variables, deck, clock, supervisor).await?;
-        watched(rehearsal, args).await
+        // A whole run is a large future.
+        Box::pin(watched(rehearsal, args)).await
     })??;
     let unkept = match (&record.error, cassette) {
         (Some(_), _) => Some("only a run that succeeds is kept".to_owned()),

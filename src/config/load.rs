@@ -12,6 +12,7 @@ use super::heartbeat::heartbeat;
 use super::hooks::hooks;
 use super::mcp::{McpServer, mcp_servers};
 use super::providers::{Directory, directory};
+use super::queue::queue;
 use super::skills::{skills, skills_env};
 use super::sources::Sources;
 use super::table::CONFIG;
@@ -130,6 +131,7 @@ fn read(
         calendars: calendars(root, problems),
         calendar_files: calendar_files(root).into_iter().map(|(_, path, _)| path).collect(),
         agent,
+        queue: queue(root),
         session_lock_timeout: session_lock_timeout(root, &sources.environment, problems),
         diagnostics,
         ceilings,

@@ -4,6 +4,7 @@
 //! job file never stops another job; a broken configuration stops everything, because nothing
 //! that it says can be trusted to be meant.
 
+mod ad_hoc;
 mod auth;
 mod calendars;
 mod diagnostics;
@@ -14,6 +15,7 @@ mod load;
 mod mcp;
 mod others;
 mod providers;
+mod queue;
 mod skills;
 mod sources;
 mod table;
@@ -44,6 +46,7 @@ pub use jobs::{JobSet, load_jobs};
 pub use load::{load, state_dir};
 pub use mcp::{McpServer, McpWay};
 pub use providers::{Api, ModelConfig, Price, ProviderConfig};
+pub use queue::{QueueMode, QueueRules};
 pub use skills::{InstallPolicy, Skills};
 pub use sources::Sources;
 pub use targets::{Email, Target, TargetKind, Tls, Webhook};
@@ -69,6 +72,8 @@ pub struct Config {
     pub calendars: BTreeMap<String, Vec<DateRange>>,
     /// What holds for every turn.
     pub agent: AgentDefaults,
+    /// What becomes of messages whose session is busy.
+    pub queue: QueueRules,
     /// How long a writer waits for a session's lock.
     pub session_lock_timeout: Duration,
     /// The look-out for stuck sessions.

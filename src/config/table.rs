@@ -3,7 +3,7 @@
 use crate::job::keys::{Key, Kind, Support, Zero};
 use crate::job::table::{BLOCKS, COUNT_MAX, ENV, JOB, REASONING, RETENTION, THINKING, TIME, key};
 use Kind::{Amount, Any, Bool, Integer, Map, Table, Tables, Text, TextMap, Texts, Words};
-use Support::{Later, Now, Only};
+use Support::{Later, Now};
 
 /// The keys of `config.toml`.
 pub(crate) static CONFIG: &[Key] = &[
@@ -137,11 +137,11 @@ static QUEUE: &[Key] = &[
         "mode",
         Words(&["steer", "followup", "collect", "interrupt"]),
         r#""steer""#,
-        Only(r#"["steer"]"#),
+        Now,
         "What becomes of them.",
     ),
-    key("cap", Integer(1, 100_000), "20", Only("[20]"), "How many wait."),
-    key("debounce", TIME, r#""500ms""#, Only(r#"["500ms"]"#), "The quiet before a collected turn."),
+    key("cap", Integer(1, 100_000), "20", Now, "How many wait."),
+    key("debounce", TIME, r#""500ms""#, Now, "The quiet before a collected turn."),
 ];
 
 static WRITE_LOCK: &[Key] =

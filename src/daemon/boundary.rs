@@ -9,8 +9,8 @@ use super::dispatcher::Scheduling;
 use super::open::Daemon;
 use super::serve::Stopped;
 use crate::config::HookPoint;
-use crate::executor::Executor;
-use crate::hooks::{GatewayShutdown, GatewayStart, GatewayStartup, GatewayStop};
+use crate::executor::{Commanded, Executor};
+use crate::hooks::{CommandGiven, GatewayShutdown, GatewayStart, GatewayStartup, GatewayStop};
 use crate::job::Masker;
 use crate::process::Household;
 use crate::run::RunId;
@@ -63,6 +63,22 @@ impl Daemon {
         // What they did is written before the process goes.
         drop(tokio::time::timeout(STOP_GRACE, self.executor.store.checkpoint()).await);
     }
+}
+
+/// Tells that a message was a command. Nobody waits for it.
+pub(super) fn tell_command(executor: &Arc<Executor>, commanded: Commanded) {
+    executor.tell_command(&commanded);
+    if !executor.hooks.has(HookPoint::Command) {
+        return;
+    }
+    let executor = Arc::clone(executor);
+    tokio::spawn(async move {
+        let (household, site) = site(&executor);
+        let Commanded { word, key, arguments, .. } = commanded;
+        let (command, session_key) = (word.to_string(), key.to_string());
+        site.tell(CommandGiven { command, session_key, arguments }).await;
+        household.end_all(STOP_GRACE).await;
+    });
 }
 
 /// A place for hooks of no run.

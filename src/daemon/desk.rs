@@ -77,6 +77,15 @@ impl Desk {
                     _ => Ok(()),
                 }
             }
+            Request::Agent { message, session } => {
+                let wanted = |answer| Event::MessageWanted { text: message, session, answer };
+                let reply = self.ask(wanted).await;
+                write_line(stream.get_mut(), &reply).await?;
+                match reply {
+                    Reply::Heard(heard) => self.follow(stream, heard.run_id).await,
+                    _ => Ok(()),
+                }
+            }
             Request::Follow { run_id } => self.follow(stream, run_id).await,
             Request::Backfill { job, slots } => {
                 let reply = match self.next_attempts(&job, slots).await {

@@ -6,7 +6,9 @@
 
 mod asked;
 mod files;
+mod messages;
 mod patrol;
+mod sessions;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,7 +23,8 @@ use crate::clock::{Clock, Now, to_millis};
 use crate::executor::{Ticket, Watchdog};
 use crate::job::{BestEffort, JobId, JobSpec, SecretText};
 use crate::plan::{Act, Chain, LiveId, Planner, Record, RunEnd, Server, Start};
-use crate::run::{CancelReason, RunId, SessionId, Trigger};
+use crate::run::{CancelReason, RunId, Trigger};
+use crate::session::Conversation;
 use crate::store::{AlertRule, NewRun, QueuedRun, Recovered, RunSlot, Sending};
 use crate::turn::Variables;
 
@@ -39,7 +42,8 @@ pub enum Scheduling {
 #[derive(Debug)]
 struct ActiveRun {
     job: JobId,
-    living: LiveId,
+    /// What the planner calls it; a run of no job is none of its affairs.
+    living: Option<LiveId>,
     trigger: Trigger,
     since: Timestamp,
     watchdog: Arc<Watchdog>,
@@ -69,6 +73,8 @@ pub struct Dispatcher {
     reading: files::Reading,
     active: HashMap<RunId, ActiveRun>,
     patrol: patrol::Patrol,
+    sessions: sessions::Sessions,
+    ad_hoc: messages::AdHoc,
     scheduling: Scheduling,
     phase: Phase,
 }
@@ -91,6 +97,8 @@ impl Dispatcher {
             reading: files::Reading::default(),
             active: HashMap::new(),
             patrol: patrol::Patrol::default(),
+            sessions: sessions::Sessions::default(),
+            ad_hoc: messages::AdHoc::default(),
             scheduling,
             phase: Phase::Open,
         }
@@ -173,6 +181,10 @@ impl Dispatcher {
             Event::RunWanted { job, slot, force, sending, answer } => {
                 self.run_wanted(&job, slot, force, sending, answer, wall)
             }
+            Event::MessageWanted { text, session, answer } => {
+                self.message_wanted(&text, session.as_deref(), answer, wall)
+            }
+            Event::CameTooLate(post) => self.came_too_late(*post, wall),
             Event::PastWanted { job, slots, answer } => self.past_wanted(&job, slots, answer, wall),
             Event::CancelWanted { target, answer } => self.cancel_wanted(&target, answer),
             Event::PauseWanted { job, pause, answer } => {
@@ -250,17 +262,22 @@ impl Dispatcher {
             stands_for: chain.stands_for,
             first_due: chain.first_due,
         };
+        let seated = self.seat_again(&spec, session_id);
         let run = NewRun {
             run_id,
             trigger,
             slot: Some(slot),
             attempt: chain.attempt,
-            session_id,
+            session_id: seated.session_id,
             definition_hash: spec.definition_hash.clone(),
             sending: Sending::Usual,
+            session: seated.seat,
+            letters: Vec::new(),
+            ad_hoc: None,
         };
         let period = self.period_of_chain(&job, &chain);
-        Command::TakeOver(self.launch(spec, run, living, period, None, now))
+        let living = Some(living);
+        Command::TakeOver(self.launch(spec, run, seated.conversation, living, period, None, now))
     }
 
     /// Takes everything that is due.
@@ -296,7 +313,7 @@ impl Dispatcher {
                     }));
                 }
                 Act::Release(living) => {
-                    let waits = self.active.values_mut().find(|run| run.living == living);
+                    let waits = self.active.values_mut().find(|run| run.living == Some(living));
                     if let Some(turn) = waits.and_then(|run| run.turn.take()) {
                         turn.notify_one();
                     }
@@ -325,24 +342,30 @@ impl Dispatcher {
             stands_for: start.chain.stands_for,
             first_due: start.chain.first_due,
         };
+        let seated = self.seat(&spec, now);
         let run = NewRun {
             run_id: RunId::new(now),
             trigger: start.trigger,
             slot: Some(slot),
             attempt: start.chain.attempt,
-            session_id: SessionId::new(now),
+            session_id: seated.session_id,
             definition_hash: spec.definition_hash.clone(),
             sending: Sending::Usual,
+            session: seated.seat,
+            letters: Vec::new(),
+            ad_hoc: None,
         };
         let period = self.period_of_chain(&spec.id, &start.chain);
-        self.launch(spec, run, start.id, period, None, now)
+        self.launch(spec, run, seated.conversation, Some(start.id), period, None, now)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "each is what the callers differ in")]
     fn launch(
         &mut self,
         spec: Arc<JobSpec>,
         run: NewRun,
-        living: LiveId,
+        conversation: Conversation,
+        living: Option<LiveId>,
         (slot_start, slot_end): (Timestamp, Timestamp),
         turn: Option<Arc<Notify>>,
         now: Timestamp,
@@ -359,6 +382,8 @@ impl Dispatcher {
         let ticket = Ticket {
             run_id: run.run_id.clone(),
             session_id: run.session_id.clone(),
+            session_key: run.session.as_ref().map(|seat| seat.key.clone()),
+            conversation,
             trigger: run.trigger,
             spec,
             due_at,
@@ -376,7 +401,7 @@ impl Dispatcher {
             turn,
         };
         self.active.insert(run.run_id.clone(), active);
-        Box::new(Launch { run, ticket, watchdog, answer: None })
+        Box::new(Launch { run, ticket, watchdog, answer: None, heard: None })
     }
 
     /// The period that a run reports on: that of its slot and of those that it stands for.
@@ -397,7 +422,14 @@ impl Dispatcher {
     fn run_ended(&mut self, run_id: &RunId, end: Option<&RunEnd>, now: Timestamp) -> Vec<Command> {
         let Some(run) = self.active.remove(run_id) else { return Vec::new() };
         let mut commands = Vec::from_iter(self.recovery_of_ended(run_id, &run, end, now));
-        let acts = self.planner.ended(&run.job, run.living, end, now);
+        commands.extend(self.left_unheard(&run, end.and_then(|end| end.kind), now));
+        let Some(living) = run.living else {
+            if let Some(end) = end {
+                self.planner.outside_ended(&run.job, &self.ad_hoc.caps, end);
+            }
+            return commands;
+        };
+        let acts = self.planner.ended(&run.job, living, end, now);
         if self.phase == Phase::Stopping {
             // What starts now would be cut at once; what is left to decide stays in the ledger.
             return commands;

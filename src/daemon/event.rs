@@ -7,14 +7,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::protocol::{Reply, Target};
+use super::protocol::{Heard, Reply, Target};
 use crate::config::{Config, JobSet};
-use crate::executor::{Ticket, Watchdog};
-use crate::job::{JobId, Problem};
+use crate::executor::{Commanded, Ticket, Watchdog};
+use crate::job::{JobId, Problem, SessionKey};
 use crate::plan::{Ahead, Decided, Pause, Record, RunEnd, Server};
-use crate::run::{CancelReason, RunId};
-use crate::session::Generation;
-use crate::store::{AuditRow, JobMemory, JobRow, NewRun, Sending};
+use crate::run::{CancelReason, MessageId, RunId, SessionId};
+use crate::session::{Generation, Inbox, Letter};
+use crate::store::{
+    AuditRow, JobMemory, JobRow, LetterEnd, LetterRow, NewRun, Sending, SessionRow,
+};
 
 /// Where an answer goes. Whoever asked may be gone.
 pub type Answer = oneshot::Sender<Reply>;
@@ -44,6 +46,17 @@ pub enum Event {
         /// Where the answer goes.
         answer: Answer,
     },
+    /// Somebody says something into a session.
+    MessageWanted {
+        /// What.
+        text: String,
+        /// Into which, by its key or its id; `None`: the usual one.
+        session: Option<String>,
+        /// Where the answer goes.
+        answer: Answer,
+    },
+    /// The turn that a message was for was over before.
+    CameTooLate(Box<Post>),
     /// Somebody asks for runs of past slots.
     PastWanted {
         /// Of which job.
@@ -176,6 +189,14 @@ pub enum Command {
     Answer(Answer, Box<Reply>),
     /// Ask a run to end.
     Cancel(Arc<Watchdog>, CancelReason),
+    /// Record a message and, when that is on the disk, tell it to a turn that goes on or waits.
+    Post(Box<Post>),
+    /// Record what became of messages.
+    SettleLetters(Vec<MessageId>, LetterEnd),
+    /// Record which session has a key now, and how often it was cleared; then answer.
+    KeepSession(SessionRow, Option<(Answer, Reply)>),
+    /// Tell that something was commanded in a session.
+    Commanded(Commanded),
     /// Free a session that nobody drives, if nothing of it lives.
     Rescue(Box<Rescue>),
     /// Say in the ledger that an incident is known, and answer.
@@ -200,6 +221,10 @@ impl Command {
             | Self::UseConfig(_)
             | Self::Answer(..)
             | Self::Cancel(..)
+            | Self::Post(_)
+            | Self::SettleLetters(..)
+            | Self::KeepSession(..)
+            | Self::Commanded(_)
             | Self::Rescue(_)
             | Self::Ack(..)
             | Self::Audit(_)
@@ -250,4 +275,29 @@ pub struct Launch {
     pub watchdog: Arc<Watchdog>,
     /// Who wants to hear that it is accepted.
     pub answer: Option<Answer>,
+    /// What they hear, if it is for a message.
+    pub heard: Option<Box<Heard>>,
+}
+
+/// A message for a turn that goes on or waits.
+#[derive(Debug)]
+pub struct Post {
+    /// Where the turn looks.
+    pub inbox: Inbox,
+    /// How many may wait there.
+    pub cap: usize,
+    /// The turn's run.
+    pub run_id: RunId,
+    /// Its session.
+    pub session_id: SessionId,
+    /// The key of that.
+    pub key: SessionKey,
+    /// The message.
+    pub letter: Letter,
+    /// Its row.
+    pub row: LetterRow,
+    /// Who wants to hear of it.
+    pub answer: Option<Answer>,
+    /// What they hear.
+    pub heard: Heard,
 }

@@ -11,15 +11,16 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
-use super::event::{Answer, Command, Drain, Event, Files, Launch, RecoveryEnd, Rescue};
+use super::boundary::tell_command;
+use super::event::{Answer, Command, Drain, Event, Files, Launch, Post, RecoveryEnd, Rescue};
 use super::protocol::Reply;
 use crate::clock::to_millis;
 use crate::config::{JobSet, load_jobs};
 use crate::executor::Executor;
 use crate::job::JobId;
 use crate::plan::{Record, Server, SlotDecision};
-use crate::run::RunId;
-use crate::store::{JobRow, Receipt, Recorded, Store};
+use crate::run::{MessageId, RunId};
+use crate::store::{JobRow, LetterEnd, Receipt, Recorded, SessionRow, Store};
 
 /// What could not be recorded is decided again after this: a disk that is full is not asked
 /// without a pause.
@@ -38,6 +39,9 @@ enum Write {
     TakeOver(Box<Launch>),
     GiveUp(RunId),
     Rewind(jiff::Timestamp),
+    Post(Box<Post>),
+    SettleLetters(Vec<MessageId>, LetterEnd),
+    KeepSession(SessionRow, Option<(Answer, Reply)>),
     Adopt { rows: Vec<JobRow>, gone: Vec<String>, files: Box<Files>, at: jiff::Timestamp },
 }
 
@@ -56,6 +60,10 @@ impl Hands {
             Command::GiveUp(run_id) => Write::GiveUp(run_id),
             Command::Rewind(now) => Write::Rewind(now),
             Command::Adopt { rows, gone, files, at } => Write::Adopt { rows, gone, files, at },
+            Command::Post(post) => Write::Post(post),
+            Command::SettleLetters(ids, end) => Write::SettleLetters(ids, end),
+            Command::KeepSession(session, then) => Write::KeepSession(session, then),
+            Command::Commanded(commanded) => return tell_command(executor, commanded),
             // Whoever asked may be gone.
             Command::Answer(answer, reply) => return drop(answer.send(*reply)),
             Command::Cancel(watchdog, reason) => return watchdog.cancel(reason),
@@ -175,6 +183,23 @@ async fn write_in_order(
                     }
                 });
             }
+            Write::Post(post) => deliver(&executor, &events, *post, now).await,
+            Write::SettleLetters(ids, end) => {
+                if let Err(error) = executor.store.settle_letters(ids, end, now).await {
+                    tracing::error!(%error, "could not store what became of a message");
+                }
+            }
+            Write::KeepSession(session, then) => {
+                let kept = executor.store.keep_session(session, now).await;
+                if let Some((answer, reply)) = then {
+                    let refused = |words| Reply::refused("internal", words);
+                    let reply = kept.as_ref().err().map_or(reply, |it| refused(it.to_string()));
+                    drop(answer.send(reply));
+                }
+                if let Err(error) = kept {
+                    tracing::error!(%error, "could not store a session");
+                }
+            }
             Write::Rewind(to) => {
                 let ahead = executor.store.rewind(to).await;
                 let ahead = ahead.inspect_err(
@@ -190,6 +215,33 @@ async fn write_in_order(
                 drop(events.send(event).await);
             }
         }
+    }
+}
+
+/// Tells a message to a turn that goes on or waits, once it is on the disk that it was said.
+async fn deliver(
+    executor: &Executor,
+    events: &mpsc::Sender<Event>,
+    mut post: Post,
+    now: jiff::Timestamp,
+) {
+    let Post { session_id, run_id, row, .. } = &post;
+    let noted = executor.store.note_letter(session_id, run_id, row.clone(), now).await;
+    if let Err(error) = noted {
+        let reply = Reply::refused("internal", format!("it could not be recorded: {error}"));
+        return drop(post.answer.take().map(|answer| answer.send(reply)));
+    }
+    match post.inbox.put(post.letter.clone(), post.cap, executor.clock.monotonic()) {
+        Ok(dropped) => {
+            let ids: Vec<_> = dropped.map(|it| it.id).into_iter().collect();
+            if !ids.is_empty() {
+                let settled = executor.store.settle_letters(ids, LetterEnd::Dropped, now).await;
+                settled.unwrap_or_else(|error| tracing::error!(%error, "could not drop a message"));
+            }
+            let reply = Reply::Heard(Box::new(post.heard));
+            drop(post.answer.map(|answer| answer.send(reply)));
+        }
+        Err(_) => drop(events.send(Event::CameTooLate(Box::new(post))).await),
     }
 }
 
@@ -262,10 +314,13 @@ async fn after_record(
         }
         return;
     };
-    let Launch { ticket, watchdog, answer, .. } = *launch;
+    let Launch { ticket, watchdog, answer, heard, .. } = *launch;
     let (job, run_id) = (ticket.spec.id.clone(), ticket.run_id.clone());
     let reply = match &recorded {
-        Ok(Recorded::New) => Reply::Accepted { run_id: run_id.to_string() },
+        Ok(Recorded::New) => match heard {
+            Some(heard) => Reply::Heard(heard),
+            None => Reply::Accepted { run_id: run_id.to_string() },
+        },
         Ok(Recorded::AlreadyDecided) => {
             tracing::warn!(%job, due_at = ?ticket.due_at, "the ledger has decided this slot before");
             Reply::refused("overlap", "the ledger has decided this slot before".into())

@@ -125,10 +125,10 @@ impl House {
         let now = to_millis(self.clock.wall());
         match prune(&self.store, &self.state_dir, kept, now).await {
             Ok(pruned) if pruned == Pruned::default() => {}
-            Ok(Pruned { runs, slots, definitions }) => {
+            Ok(Pruned { runs, slots, definitions, sessions }) => {
                 // The file gets no smaller before.
                 self.fold_back().await;
-                tracing::info!(runs, slots, definitions, "pruned the history");
+                tracing::info!(runs, slots, definitions, sessions, "pruned the history");
             }
             Err(error) => tracing::warn!(%error, "could not prune the history"),
         }

@@ -32,8 +32,8 @@ pub use lock::{Holder, Kind, LockError, StateLock};
 pub use open::{Daemon, OpenError};
 pub(crate) use protocol::is_terminal;
 pub use protocol::{
-    Attention, PausedJob, RecoveryAct, RecoveryResult, Reloaded, Reply, Request, RetryingJob,
-    Status, StatusNext, StatusRecovery, StatusRun, Target,
+    Attention, Heard, Obeyed, PausedJob, RecoveryAct, RecoveryResult, Reloaded, Reply, Request,
+    RetryingJob, Status, StatusNext, StatusRecovery, StatusRun, Target,
 };
 pub use rehearse::{Rehearsal, RehearsalError, Rehearsed, variables_again, variables_of};
 pub use retention::{Pruned, prune};

@@ -120,6 +120,7 @@ impl Daemon {
         };
         let mut dispatcher =
             Dispatcher::new(Arc::clone(&clock), planner, specs, invalid, scheduling);
+        dispatcher.knows_sessions(store.reader()?.kept_sessions()?);
         dispatcher.holds(&config, now);
         store.note_start(dispatcher.next_dues_other_than(&was_due), now).await?;
         let (milestones, heard) = mpsc::unbounded_channel();

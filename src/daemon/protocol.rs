@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::lock::Kind;
-use crate::executor::LaneView;
+use crate::executor::{Commanded, LaneView};
+use crate::job::SessionKey;
 use crate::plan::PauseCause;
-use crate::run::{EventPhase, RunEvent, Stream, Trigger};
-use crate::session::Liveness;
-use crate::store::RunRecord;
+use crate::run::{EventPhase, RunEvent, RunId, SessionId, Stream, Trigger};
+use crate::session::{Letter, Liveness, Word};
+use crate::store::{LetterMode, RunRecord};
 
 /// What can be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +30,13 @@ pub enum Request {
         /// Nothing is sent when it is over.
         #[serde(default)]
         no_deliver: bool,
+    },
+    /// Say something into a session, and tell how the turn goes that comes of it.
+    Agent {
+        /// What.
+        message: String,
+        /// Into which, by its key or its id; absent: `main`.
+        session: Option<String>,
     },
     /// Somebody knows of an incident.
     Ack {
@@ -80,6 +88,8 @@ pub enum Target {
     Job(String),
     /// This one.
     Run(String),
+    /// All active ones of a session, by its key or its id.
+    Session(String),
 }
 
 /// What is answered, a line each.
@@ -91,6 +101,10 @@ pub enum Reply {
         /// Its id.
         run_id: String,
     },
+    /// The message is recorded. Events of its run follow, then `Ended`.
+    Heard(Box<Heard>),
+    /// It was a command, and was obeyed.
+    Obeyed(Box<Obeyed>),
     /// It will not be done.
     Refused {
         /// A word for scripts: `unknown`, `invalid`, `disabled`, `paused`, `overlap`, `stopping`,
@@ -138,6 +152,68 @@ pub enum Reply {
     Reloaded(Box<Reloaded>),
     /// How things are.
     Status(Box<Status>),
+}
+
+/// What becomes of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heard {
+    /// The run that it is for.
+    pub run_id: String,
+    /// When it was accepted.
+    #[serde(serialize_with = "crate::clock::serialize_rfc3339")]
+    pub accepted_at: Timestamp,
+    /// Its own id, as in `v1_messages`.
+    pub message_id: String,
+    /// The session's key.
+    pub session_key: String,
+    /// The session's id.
+    pub session_id: String,
+    /// How it comes to its run.
+    pub mode: LetterMode,
+}
+
+impl Heard {
+    pub(super) fn new(
+        run_id: &RunId,
+        letter: &Letter,
+        key: &SessionKey,
+        session_id: &SessionId,
+        mode: LetterMode,
+        accepted_at: Timestamp,
+    ) -> Self {
+        Self {
+            run_id: run_id.to_string(),
+            accepted_at,
+            message_id: letter.id.to_string(),
+            session_key: key.to_string(),
+            session_id: session_id.to_string(),
+            mode,
+        }
+    }
+}
+
+/// What was commanded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Obeyed {
+    /// `new`, `reset` or `stop`.
+    pub command: Word,
+    /// The session's key.
+    pub session_key: String,
+    /// The session's id from now on.
+    pub session_id: String,
+    /// The runs that were asked to end.
+    pub run_ids: Vec<String>,
+}
+
+impl Obeyed {
+    pub(super) fn of(commanded: &Commanded, run_ids: Vec<String>) -> Self {
+        Self {
+            command: commanded.word,
+            session_key: commanded.key.to_string(),
+            session_id: commanded.session_id.to_string(),
+            run_ids,
+        }
+    }
 }
 
 /// What reading the files again has changed.
@@ -305,6 +381,9 @@ pub struct StatusRun {
     pub since: Timestamp,
     /// Whether it waits for a lane.
     pub waiting: bool,
+    /// The key of its session.
+    #[serde(default)]
+    pub session: Option<String>,
     /// What there is to say about its session, if it does not move.
     #[serde(default)]
     pub attention: Option<Attention>,

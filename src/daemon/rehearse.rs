@@ -22,6 +22,7 @@ use crate::plan::Record;
 use crate::process::SupervisorPath;
 use crate::run::{RunId, SessionId, Trigger};
 use crate::schedule::Schedule;
+use crate::session::Conversation;
 use crate::store::{NewRun, RunRecord, Sending, Store, StoreError};
 use crate::turn::Variables;
 
@@ -83,10 +84,16 @@ impl Rehearsal {
             definition_hash: spec.definition_hash.clone(),
             // A rehearsal is nobody's news.
             sending: Sending::Suppressed,
+            session: None,
+            letters: Vec::new(),
+            ad_hoc: None,
         };
         let ticket = Ticket {
             run_id,
             session_id: run.session_id.clone(),
+            // Nor does it remember anything, or leave anything to be remembered.
+            session_key: None,
+            conversation: Conversation::Own,
             spec: Arc::clone(&spec),
             trigger: run.trigger,
             due_at: None,

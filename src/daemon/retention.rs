@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::config::Retention;
 use crate::executor::TEMPORARY_SUFFIX;
@@ -19,6 +19,22 @@ pub struct Pruned {
     pub slots: usize,
     /// Versions of jobs.
     pub definitions: usize,
+    /// Conversations that were kept.
+    pub sessions: usize,
+}
+
+/// A session that is nearly old enough to go is not gone on with; only after this much more it goes.
+/// So no run finds its transcript taken away.
+const SESSION_GRACE: SignedDuration = SignedDuration::from_hours(1);
+
+/// From when on a kept session that nobody has used is not gone on with.
+pub(super) fn sessions_rest_before(usual: Retention, now: Timestamp) -> Option<Timestamp> {
+    let age = SignedDuration::from_hours(24 * i64::from(usual.days?));
+    now.checked_sub(age).ok()
+}
+
+fn sessions_end_before(usual: Retention, now: Timestamp) -> Option<Timestamp> {
+    sessions_rest_before(usual, now)?.checked_sub(SESSION_GRACE).ok()
 }
 
 /// Removes what is beyond `usual`, or beyond what a job says for itself, and the files that an
@@ -51,6 +67,16 @@ pub async fn prune(
         }
         pruned.definitions += store.prune_definitions(&overdue).await?;
     }
+    if let Some(before) = sessions_end_before(usual, now) {
+        loop {
+            let sessions = store.prune_sessions(before).await?;
+            if sessions.is_empty() {
+                break;
+            }
+            pruned.sessions += sessions.len();
+            remove_files(store, state_dir, sessions).await?;
+        }
+    }
     store.shrink().await?;
     Ok(pruned)
 }
@@ -82,14 +108,17 @@ async fn remove_files(
     store.forget_pruned(gone).await
 }
 
-fn files_of(state_dir: &Path, run: &PrunedRun) -> [PathBuf; 6] {
-    let transcript = transcript_path(state_dir, &run.session_id);
-    let lock = transcript.with_extension("lock");
+fn files_of(state_dir: &Path, run: &PrunedRun) -> Vec<PathBuf> {
     let of_run = |folder: &str| state_dir.join(folder).join(&run.run_id);
     let temporary = format!("{}{TEMPORARY_SUFFIX}", run.run_id);
     let temporary = state_dir.join("workspaces").join(temporary);
     let trace = trace_path(state_dir, &run.run_id);
-    [transcript, lock, trace, of_run("workspaces"), temporary, of_run("artifacts")]
+    let mut files = vec![of_run("workspaces"), temporary, of_run("artifacts"), trace];
+    if let Some(session) = &run.session_id {
+        let transcript = transcript_path(state_dir, session);
+        files.extend([transcript.with_extension("lock"), transcript]);
+    }
+    files
 }
 
 /// Whether it is gone.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::run::{RunId, Trigger};
+use crate::run::{RunId, SessionId, Trigger};
 
 /// The name of the lane that every run waits in.
 const GLOBAL: &str = "*";
@@ -22,7 +22,7 @@ pub struct Lanes(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    lanes: BTreeMap<String, Lane>,
+    lanes: BTreeMap<Name, Lane>,
     /// Numbers those who ask, so that the first goes first.
     asked: u64,
 }
@@ -32,6 +32,15 @@ struct Lane {
     width: usize,
     held: BTreeMap<Place, RunId>,
     waiting: BTreeMap<Place, (RunId, oneshot::Sender<()>)>,
+}
+
+/// What a lane is called.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    /// As in the configuration, or the global one.
+    Lane(String),
+    /// That of a session, which is there as long as somebody is in it.
+    Session(String),
 }
 
 /// Who goes first.
@@ -51,8 +60,15 @@ pub enum Rank {
 /// The places that a run holds; dropping it gives all of them back, once, also on a panic.
 #[derive(Debug)]
 pub struct Permits {
-    _named: Option<Permit>,
     _global: Option<Permit>,
+    _named: Option<Permit>,
+    _session: Option<SessionPermit>,
+}
+
+/// The one place in a session's lane.
+#[derive(Debug)]
+pub struct SessionPermit {
+    _permit: Option<Permit>,
 }
 
 /// A lane as `status` shows it.
@@ -100,9 +116,10 @@ impl Lanes {
     /// holds it.
     pub fn resize(&self, global: Option<NonZeroUsize>, named: &BTreeMap<String, NonZeroUsize>) {
         let mut state = self.state();
-        let wanted = |name: &str| match name {
-            GLOBAL => global,
-            name => named.get(name).copied(),
+        let wanted = |name: &Name| match name {
+            Name::Session(_) => Some(NonZeroUsize::MIN),
+            Name::Lane(name) if name == GLOBAL => global,
+            Name::Lane(name) => named.get(name).copied(),
         };
         for (name, lane) in &mut state.lanes {
             lane.width = wanted(name).map_or(usize::MAX, NonZeroUsize::get);
@@ -111,22 +128,29 @@ impl Lanes {
         state.lanes.retain(|name, lane| wanted(name).is_some() || !lane.held.is_empty());
         let all = named.keys().map(String::as_str).chain(global.map(|_| GLOBAL));
         for name in all {
-            let width = wanted(name).map_or(usize::MAX, NonZeroUsize::get);
-            let new = || Lane { width, held: BTreeMap::new(), waiting: BTreeMap::new() };
-            state.lanes.entry(name.to_owned()).or_insert_with(new);
+            let name = Name::Lane(name.to_owned());
+            let width = wanted(&name).map_or(usize::MAX, NonZeroUsize::get);
+            state.lanes.entry(name).or_insert_with(|| Lane::new(width));
         }
+    }
+
+    /// Waits for the place in the lane of `session`: there whoever asked first goes first.
+    pub async fn enter(&self, session: &SessionId, who: &RunId) -> SessionPermit {
+        let name = Name::Session(session.to_string());
+        SessionPermit { _permit: self.acquire_one(name, Rank::InTime, who).await }
     }
 
     /// Waits for a place in the lane `name` and then for one in the global lane, for the run `who`.
     pub async fn acquire(&self, name: Option<&str>, rank: Rank, who: &RunId) -> Permits {
         let named = match name {
-            Some(name) => self.acquire_one(name, rank, who).await,
+            Some(name) => self.acquire_one(Name::Lane(name.to_owned()), rank, who).await,
             None => None,
         };
-        Permits { _named: named, _global: self.acquire_one(GLOBAL, rank, who).await }
+        let global = self.acquire_one(Name::Lane(GLOBAL.to_owned()), rank, who).await;
+        Permits { _global: global, _named: named, _session: None }
     }
 
-    async fn acquire_one(&self, name: &str, rank: Rank, who: &RunId) -> Option<Permit> {
+    async fn acquire_one(&self, name: Name, rank: Rank, who: &RunId) -> Option<Permit> {
         let mut waiter = self.stand_in_line(name, rank, who)?;
         if let Some(turn) = &mut waiter.turn {
             turn.await.expect("whoever waits is let in or goes away");
@@ -134,11 +158,14 @@ impl Lanes {
         Some(waiter.into_permit())
     }
 
-    fn stand_in_line(&self, name: &str, rank: Rank, who: &RunId) -> Option<Waiter> {
+    fn stand_in_line(&self, name: Name, rank: Rank, who: &RunId) -> Option<Waiter> {
         let mut state = self.state();
         let place = (rank, state.asked);
         state.asked += 1;
-        let lane = state.lanes.get_mut(name)?;
+        if matches!(name, Name::Session(_)) {
+            state.lanes.entry(name.clone()).or_insert_with(|| Lane::new(1));
+        }
+        let lane = state.lanes.get_mut(&name)?;
         let turn = if lane.held.len() < lane.width {
             lane.held.insert(place, who.clone());
             None
@@ -147,20 +174,25 @@ impl Lanes {
             lane.waiting.insert(place, (who.clone(), sender));
             Some(receiver)
         };
-        Some(Waiter { lane: Some((self.clone(), name.to_owned())), place, turn })
+        Some(Waiter { lane: Some((self.clone(), name)), place, turn })
     }
 
     /// Every lane with what is held of it.
     pub fn view(&self) -> Vec<LaneView> {
-        let view = |(name, lane): (&String, &Lane)| LaneView {
-            lane: name.clone(),
-            width: lane.width,
-            held: lane.held.len(),
-            waiting: lane.waiting.len(),
-            holders: lane.held.values().take(SHOWN_MAX).map(RunId::to_string).collect(),
-            line: lane.waiting.values().take(SHOWN_MAX).map(|(who, _)| who.to_string()).collect(),
+        let view = |(name, lane): (&Name, &Lane)| {
+            // Of sessions there are too many, and each says who is in it by itself.
+            let Name::Lane(name) = name else { return None };
+            let line = lane.waiting.values().take(SHOWN_MAX);
+            Some(LaneView {
+                lane: name.clone(),
+                width: lane.width,
+                held: lane.held.len(),
+                waiting: lane.waiting.len(),
+                holders: lane.held.values().take(SHOWN_MAX).map(RunId::to_string).collect(),
+                line: line.map(|(who, _)| who.to_string()).collect(),
+            })
         };
-        self.state().lanes.iter().map(view).collect()
+        self.state().lanes.iter().filter_map(view).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -168,7 +200,29 @@ impl Lanes {
     }
 }
 
+impl Permits {
+    /// Together with the place in a session's lane.
+    #[must_use]
+    pub fn within(self, session: Option<SessionPermit>) -> Self {
+        Self { _session: session, ..self }
+    }
+}
+
+impl State {
+    /// A session's lane goes with the last who was in it.
+    fn sweep(&mut self, name: &Name) {
+        let is_empty = |lane: &Lane| lane.held.is_empty() && lane.waiting.is_empty();
+        if matches!(name, Name::Session(_)) && self.lanes.get(name).is_some_and(is_empty) {
+            self.lanes.remove(name);
+        }
+    }
+}
+
 impl Lane {
+    fn new(width: usize) -> Self {
+        Self { width, held: BTreeMap::new(), waiting: BTreeMap::new() }
+    }
+
     /// Gives free places to those who wait.
     fn let_in(&mut self) {
         while self.held.len() < self.width
@@ -185,7 +239,7 @@ impl Lane {
 #[derive(Debug)]
 struct Permit {
     lanes: Lanes,
-    name: String,
+    name: Name,
     place: Place,
 }
 
@@ -196,13 +250,14 @@ impl Drop for Permit {
             lane.held.remove(&self.place);
             lane.let_in();
         }
+        state.sweep(&self.name);
     }
 }
 
 /// Somebody in line. Going away gives up the place, or gives it back if it has just been given.
 struct Waiter {
     /// The lane, until the permit is made of it.
-    lane: Option<(Lanes, String)>,
+    lane: Option<(Lanes, Name)>,
     place: Place,
     /// `None`: a place was free.
     turn: Option<oneshot::Receiver<()>>,
@@ -221,7 +276,9 @@ impl Drop for Waiter {
         let waited = {
             let mut state = lanes.state();
             let lane = state.lanes.get_mut(&name);
-            lane.is_some_and(|lane| lane.waiting.remove(&self.place).is_some())
+            let waited = lane.is_some_and(|lane| lane.waiting.remove(&self.place).is_some());
+            state.sweep(&name);
+            waited
         };
         if !waited {
             drop(Permit { lanes, name, place: self.place });
@@ -342,6 +399,28 @@ mod tests {
         assert!(futures_util::poll!(&mut other).is_pending());
         drop(one);
         drop(other.await);
+    }
+
+    // Semantics §1: one turn at a time per session, then the named lane, then the global one.
+    #[tokio::test]
+    async fn who_waits_for_its_session_holds_no_other_place() {
+        let lanes = Lanes::new(Some(width(2)), &BTreeMap::from([("w".into(), width(1))]));
+        let (main, who) = (SessionId::from_stored("s1"), RunId::from_stored("run"));
+        let first = lanes.enter(&main, &who).await;
+        let first = ask(&lanes, Some("w"), Rank::InTime).await.within(Some(first));
+        let mut second = Box::pin(lanes.enter(&main, &who));
+        let mut third = Box::pin(lanes.enter(&main, &who));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        assert!(futures_util::poll!(&mut third).is_pending());
+        assert_eq!(view(&lanes), [seen("*", 2, 1, 0), seen("w", 1, 1, 0)]);
+        drop(lanes.enter(&SessionId::from_stored("s2"), &who).await);
+        lanes.resize(Some(width(2)), &BTreeMap::new());
+        drop(first);
+        let second = second.await;
+        assert!(futures_util::poll!(&mut third).is_pending());
+        drop(third);
+        drop(second);
+        assert!(!lanes.state().lanes.keys().any(|name| matches!(name, Name::Session(_))));
     }
 
     #[tokio::test]

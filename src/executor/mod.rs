@@ -15,6 +15,8 @@ mod beyond;
 mod checks;
 mod cleanup;
 mod command;
+mod commanded;
+mod conversation;
 mod converse;
 mod course;
 mod embedding;
@@ -46,6 +48,8 @@ mod told;
 mod watchdog;
 mod windows;
 
+pub use commanded::Commanded;
+pub use conversation::RUN_BEGINS;
 pub use embedding::Embedding;
 pub use events::{Bus, Follower, Heard, RunEvents};
 pub(crate) use fence::TEMPORARY_SUFFIX;

@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::json;
-
 use super::fence::{reading, with_temporary};
 use super::holdings::Holdings;
 use super::known::with_gate;
@@ -19,7 +17,7 @@ use crate::job::{
 };
 use crate::process::Confinement;
 use crate::run::{ErrorKind, Failure, Phase};
-use crate::session::{Clearings, Trace, Transcript};
+use crate::session::Trace;
 use crate::tools::{ExecPolicy, SentTexts, ToolContext, ToolSet, Updates, Workspace};
 use crate::turn::{Bounds, Known, Opening, Turn, Variables, assemble, render};
 
@@ -46,19 +44,7 @@ impl Executor {
         let env = with_temporary(self.learn_secrets(spec, holdings)?, ticket, holdings);
 
         watchdog.entered(Phase::Context);
-        let template = match &agent.prompt {
-            Prompt::Inline(text) => text.clone(),
-            Prompt::File(path) => {
-                let path = path.clone();
-                let read = tokio::task::spawn_blocking(move || read_prompt(&path)).await;
-                read.map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))??
-            }
-        };
-        let known = self.known(ticket, &template, holdings).await?;
-        let words = Words { template: &template, variables: &ticket.variables, known: &known };
-        let prompt = rendered(words)?;
-        let passed = spec.gate.as_ref().map(|gate| gate.output);
-        let prompt = with_gate(prompt, &template, passed, &known);
+        let written = self.written_prompt(ticket, agent, holdings).await?;
         let beyond = self.beyond(ticket, holdings);
         let tools = ToolSet::native_with(&agent.tools, &beyond)
             .map_err(|error| invalid(error.to_string()))?;
@@ -75,16 +61,9 @@ impl Executor {
         };
         let material = self.material(ticket, agent, skills, &context, holdings).await?;
         self.lock_session(ticket, watchdog, holdings).await?;
-        let (transcript, history) = Transcript::open(
-            &self.config.state_dir,
-            &ticket.session_id,
-            json!({ "runId": ticket.run_id, "job": spec.id, "sessionKey": format!("cron:{}", spec.id) }),
-            Clearings::default(),
-            Arc::clone(&holdings.masker),
-            Arc::clone(&self.clock),
-        )
-        .await
-        .map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()).retryable())?;
+        let (transcript, history) = self.open_transcript(ticket, holdings).await?;
+        // What a person says is no template.
+        let prompt = self.hear_first(ticket).await.unwrap_or(written);
         let bounds = Bounds {
             max_turns: spec.limits.max_turns,
             max_tokens: spec.limits.max_tokens,
@@ -108,12 +87,35 @@ impl Executor {
             bounds,
             transcript,
             history,
+            inbox: ticket.conversation.inbox().cloned(),
             masker: Arc::clone(&holdings.masker),
             clock: Arc::clone(&self.clock),
             hooks: self.hooks_of(ticket, holdings).until(Deadline::NEVER),
         });
         holdings.turn = Some(turn.await);
         Ok(resolved)
+    }
+
+    /// What the job says, filled in.
+    async fn written_prompt(
+        &self,
+        ticket: &Ticket,
+        agent: &AgentSpec,
+        holdings: &Holdings,
+    ) -> Result<String, Stop> {
+        let template = match &agent.prompt {
+            Prompt::Inline(text) => text.clone(),
+            Prompt::File(path) => {
+                let path = path.clone();
+                let read = tokio::task::spawn_blocking(move || read_prompt(&path)).await;
+                read.map_err(|error| Failure::new(ErrorKind::Internal, error.to_string()))??
+            }
+        };
+        let known = self.known(ticket, &template, holdings).await?;
+        let words = Words { template: &template, variables: &ticket.variables, known: &known };
+        let prompt = rendered(words)?;
+        let passed = ticket.spec.gate.as_ref().map(|gate| gate.output);
+        Ok(with_gate(prompt, &template, passed, &known))
     }
 
     fn tool_context(

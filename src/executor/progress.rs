@@ -10,8 +10,8 @@ use super::events::RunEvents;
 use super::part::Inside;
 use super::watchdog::Watchdog;
 use crate::job::{BlockStreaming, JobSpec, Masker, Reasoning, StreamMasker};
-use crate::run::{EventPhase, Payload, PayloadKind, Phase, RunId, Stream};
-use crate::store::{Actor, AuditKind, AuditRow, Store, ToolCallRow};
+use crate::run::{EventPhase, MessageId, Payload, PayloadKind, Phase, RunId, Stream};
+use crate::store::{Actor, AuditKind, AuditRow, LetterEnd, Store, ToolCallRow};
 use crate::tools::{Verdict, without_images};
 use crate::turn::{Model, Observer, PartEnd, Turn, TurnEvent, cut};
 
@@ -132,6 +132,10 @@ impl Observer for Progress<'_> {
                 *self.said() = Said::begin(self.masker);
                 self.tell_shown(&event);
             }
+            TurnEvent::Heard { ids } => {
+                self.note_heard(ids.to_vec());
+                self.tell_shown(&event);
+            }
             TurnEvent::ToolStart { .. }
             | TurnEvent::ToolUpdate { .. }
             | TurnEvent::ToolEnd { .. }
@@ -184,6 +188,7 @@ impl<'a> Progress<'a> {
             TurnEvent::AssistantStart { .. }
             | TurnEvent::Text(_)
             | TurnEvent::TextEnd
+            | TurnEvent::Heard { .. }
             | TurnEvent::Reasoning(_) => {}
             TurnEvent::AssistantEnd { text, .. } => {
                 let data = Map::from_iter([
@@ -259,6 +264,15 @@ impl<'a> Progress<'a> {
         });
     }
 
+    fn note_heard(&self, ids: Vec<MessageId>) {
+        let (store, now) = (self.store.clone(), self.events.now());
+        tokio::spawn(async move {
+            if let Err(error) = store.settle_letters(ids, LetterEnd::Heard, now).await {
+                tracing::error!(%error, "could not store that a message was heard");
+            }
+        });
+    }
+
     fn shown(&self, event: &TurnEvent<'_>) -> (Stream, EventPhase, Map<String, Value>) {
         let (stream, phase, data) = match event {
             TurnEvent::AssistantStart { request } => {
@@ -290,6 +304,9 @@ impl<'a> Progress<'a> {
                 EventPhase::Error,
                 json!({ "cause": cause, "error": self.masker.mask(why) }),
             ),
+            TurnEvent::Heard { ids } => {
+                (Stream::Lifecycle, EventPhase::Update, json!({ "heard": ids }))
+            }
             TurnEvent::ToolStart { n, tool, arguments } => {
                 let text = serde_json::to_string(arguments).unwrap_or_default();
                 let shown = self.bounded(&text, ARGUMENT_CHARS_MAX);

@@ -29,13 +29,14 @@ use crate::cassette::{Deck, Plays};
 use crate::clock::{Clock, to_millis};
 use crate::config::Config;
 use crate::hooks::Hooks;
-use crate::job::{Does, JobSpec};
+use crate::job::{Does, JobSpec, SessionKey};
 use crate::plan::RunEnd;
 use crate::process::{Household, SupervisorPath};
 use crate::run::{
     CheckResult, Cleanup, ErrorKind, EventPhase, Failure, Findings, Outcome, Payload, Phase, RunId,
     SessionId, Stream, Trigger, Work,
 };
+use crate::session::Conversation;
 use crate::store::{AttemptEnd, Days, Store};
 use crate::turn::{Left, Tally, Turn, Variables};
 
@@ -53,6 +54,10 @@ pub struct Ticket {
     pub run_id: RunId,
     /// Its session.
     pub session_id: SessionId,
+    /// The key of that; none for a command, which says nothing to anybody.
+    pub session_key: Option<SessionKey>,
+    /// Whose conversation that is.
+    pub conversation: Conversation,
     /// The definition it runs under, to its end.
     pub spec: Arc<JobSpec>,
     /// What made it start.
@@ -165,8 +170,20 @@ impl Executor {
             watchdog.guard(turn.notified()).await?;
         }
         let rank = Rank::of(ticket.trigger);
-        let lane = self.lanes.acquire(ticket.spec.lane.as_deref(), rank, &ticket.run_id);
-        holdings.permits = Some(watchdog.guard(lane).await?);
+        let places = async {
+            // Its session first: whoever waits for that holds no other place.
+            let session = match ticket.conversation.inbox() {
+                None => None,
+                Some(inbox) => {
+                    let place = self.lanes.enter(&ticket.session_id, &ticket.run_id).await;
+                    inbox.quiet(&self.clock).await;
+                    Some(place)
+                }
+            };
+            let lane = self.lanes.acquire(ticket.spec.lane.as_deref(), rank, &ticket.run_id);
+            lane.await.within(session)
+        };
+        holdings.permits = Some(watchdog.guard(places).await?);
 
         watchdog.set_up(self.config.scheduler.setup_timeout);
         // What it said when a run was recorded is on the cassette.

@@ -22,7 +22,7 @@ use crate::store::Reader;
 use crate::tools::{ToolContext, ToolSet, Workspace};
 use crate::turn::{
     Assembled, Material, Overrides, Part, PartKind, PartReport, Tools, Variables, assemble, base,
-    read_bootstrap,
+    base_of_message, read_bootstrap,
 };
 
 /// The skills of a run, and the folders that are read for them.
@@ -133,7 +133,8 @@ fn report(assembled: &Assembled, tools: &[ToolDefinition]) -> Vec<PartReport> {
 
 /// The base of a job's prompt.
 pub(super) fn base_of(spec: &JobSpec, agent: &AgentSpec) -> String {
-    base(spec.id.as_str(), if agent.has_tools() { Tools::Some } else { Tools::None })
+    let has_tools = if agent.has_tools() { Tools::Some } else { Tools::None };
+    if spec.id.is_ad_hoc() { base_of_message(has_tools) } else { base(spec.id.as_str(), has_tools) }
 }
 
 /// What the model of a job would be told.

@@ -45,6 +45,19 @@ impl JobId {
         self.0.split_once('.').map_or(&self.0, |(stem, _)| stem)
     }
 
+    /// What stands in a job's place for turns that belong to none: no file can have this name.
+    pub const AD_HOC: &'static str = "@agent";
+
+    /// The id of turns that belong to no job.
+    pub fn ad_hoc() -> Self {
+        Self(Self::AD_HOC.into())
+    }
+
+    /// Whether it stands for turns that belong to no job.
+    pub fn is_ad_hoc(&self) -> bool {
+        &*self.0 == Self::AD_HOC
+    }
+
     /// The id's text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -39,6 +39,7 @@ pub mod report;
 mod scaffold;
 pub(crate) mod schema;
 mod secret;
+mod session;
 pub(crate) mod source;
 mod spec;
 pub(crate) mod table;
@@ -78,6 +79,7 @@ pub(crate) use read_skills::env_of;
 pub use read_skills::{SkillState, Skills};
 pub use scaffold::scaffold;
 pub use secret::{Environment, SecretError, SecretSource};
+pub use session::{SessionChoice, SessionKey};
 pub use spec::{
     AfterInterruption, AfterSpec, AgentSpec, Catchup, CommandSpec, ContextFiles, Does, EnvSpec,
     Escalate, GateOutput, GateSpec, JobSpec, Limits, ModelRef, Overlap, Prompt, RetrySpec, RunIf,

@@ -10,6 +10,7 @@ use super::prompt;
 use super::read_mcp::mcp;
 use super::read_sandbox;
 use super::read_skills;
+use super::session::SessionChoice;
 use super::source::Source;
 use super::spec::{AgentSpec, ContextFiles, Escalate, Limits, ModelRef, Prompt, RunTimeout};
 use super::tree::Item;
@@ -35,6 +36,7 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
     let mcp = mcp(reader);
     let sandbox = Box::new(read_sandbox::sandbox(reader));
     let vars = reader.node.text_map("agent.vars");
+    let session = session(reader);
     let escalate = escalate(reader, &fallbacks);
     let skills = read_skills::names(reader);
     let context = match reader.node.bool("agent.light_context") {
@@ -53,6 +55,7 @@ pub(super) fn agent(reader: &mut Reader<'_>, limits: &Limits) -> Option<AgentSpe
         exec_allow,
         mcp,
         sandbox,
+        session,
         escalate,
         skills,
         context,
@@ -278,6 +281,21 @@ fn tools(reader: &mut Reader<'_>) -> Vec<String> {
         }
     }
     tools
+}
+
+fn session(reader: &mut Reader<'_>) -> SessionChoice {
+    let key = "agent.session";
+    match reader.node.text(key) {
+        None | Some("isolated") => SessionChoice::Isolated,
+        Some("job") => SessionChoice::Job,
+        Some(text) => match text.strip_prefix("session:").unwrap_or(text).parse() {
+            Ok(named) => SessionChoice::Named(named),
+            Err(why) => {
+                reader.refuse(key, why, None);
+                SessionChoice::Isolated
+            }
+        },
+    }
 }
 
 fn escalate(reader: &mut Reader<'_>, fallbacks: &[ModelRef]) -> Escalate {

@@ -13,6 +13,7 @@ use super::read_deliver::{DeliverSpec, DeliverWhen};
 use super::read_sandbox::SandboxSpec;
 use super::read_secret::SecretText;
 use super::secret::SecretSource;
+use super::session::SessionChoice;
 use crate::schedule::{Schedule, Zone};
 
 /// A job that can be run: every name in it resolves, every value is in range.
@@ -268,6 +269,8 @@ pub struct AgentSpec {
     pub mcp: Vec<String>,
     /// How its tools are confined.
     pub sandbox: Box<SandboxSpec>,
+    /// Which conversation its runs belong to.
+    pub session: SessionChoice,
     /// Whether the next model goes on where the host finds a success to be none.
     pub escalate: Escalate,
     /// Names of the skills on offer.

@@ -134,7 +134,7 @@ static AGENT: &[Key] = &[
         "session",
         Words(&["isolated", "job", "session:<key>"]),
         r#""isolated""#,
-        Only(r#"["isolated"]"#),
+        Now,
         "Which conversation it belongs to.",
     ),
     key("workdir", Text, "", Now, "Where it works; absent: a fresh folder per run."),

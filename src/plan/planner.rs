@@ -124,6 +124,16 @@ impl Planner {
         self.common.spent.used_up(id, &self.jobs.get(id)?.caps, now)
     }
 
+    /// The cap that keeps a turn of no job from starting, if one does.
+    pub fn outside_used_up(&self, id: &JobId, caps: &Caps, now: Timestamp) -> Option<UsedUp> {
+        self.common.spent.used_up(id, caps, now)
+    }
+
+    /// What a turn of no job has spent counts for all.
+    pub fn outside_ended(&mut self, id: &JobId, caps: &Caps, end: &RunEnd) {
+        self.common.spent.add(id, caps, end.at, end.usd);
+    }
+
     /// The answer of a server that was asked by [`Act::Probe`].
     pub fn probed(&mut self, server: &Server, reachable: bool, now: Timestamp) -> Vec<Act> {
         self.common.reach.answered(server, reachable, now);

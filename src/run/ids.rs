@@ -47,6 +47,11 @@ id!(
 );
 
 id!(
+    /// One message of a person to a session.
+    MessageId
+);
+
+id!(
     /// One incident.
     IncidentId
 );

@@ -18,7 +18,7 @@ pub use check::{Artifact, CheckResult, Findings};
 pub use cleanup::{Cleanup, CleanupOutcome, CleanupStep, StepOutcome};
 pub use event::{Phase as EventPhase, RunEvent, Stream};
 pub use failure::{ErrorKind, Failure, Limit, Phase};
-pub use ids::{IncidentId, RunId, SessionId};
+pub use ids::{IncidentId, MessageId, RunId, SessionId};
 pub use outcome::{CancelReason, Outcome, Work};
 pub use payload::{Payload, PayloadKind};
 pub use state::{State, Trigger};

@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 
 use super::error::StoreError;
 use super::{Store, hooks, instant};
-use crate::run::RunId;
+use crate::run::{RunId, SessionId};
 
 /// How long a row is kept.
 const KEPT: Duration = Duration::from_hours(30 * 24);
@@ -41,6 +41,8 @@ words!(
         ToolStart = "tool_start",
         /// It was asked to end.
         Cancel = "cancel",
+        /// A message was a command.
+        Command = "command",
         /// Its session counts as stuck, and a recovery was asked for.
         StuckRequested = "stuck_requested",
         /// That recovery is over.
@@ -65,7 +67,39 @@ pub struct AuditRow {
     pub result: Option<&'static str>,
 }
 
+/// A row about a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionAudit {
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub actor: Actor,
+    /// What.
+    pub kind: AuditKind,
+    /// Which session.
+    pub session_id: SessionId,
+    /// In a word.
+    pub name: String,
+}
+
 impl Store {
+    /// Writes `row` if the ledger has room for it. Never waits.
+    pub fn offer_session_audit(&self, row: SessionAudit) {
+        self.writer.offer("audit row", move |db| {
+            db.prepare_cached(
+                "INSERT INTO audit (at, actor, kind, session, name) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![
+                instant::text(row.at),
+                row.actor.as_str(),
+                row.kind.as_str(),
+                row.session_id.as_str(),
+                row.name,
+            ])
+            .map(drop)
+        });
+    }
+
     /// Writes `row` if the ledger has room for it. Never waits.
     pub fn offer_audit(&self, row: AuditRow) {
         self.writer.offer("audit row", move |db| insert(db, &row));

@@ -133,9 +133,16 @@ impl Reader {
         Ok(kept.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
     }
 
-    /// The session of every run.
+    /// How many runs there are.
+    pub fn count_runs(&self) -> Result<usize, StoreError> {
+        let count: i64 = self.0.query_row("SELECT count(*) FROM runs", [], |row| row.get(0))?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    /// The session of every run, and those that are kept without one.
     pub fn sessions(&self) -> Result<Vec<String>, StoreError> {
-        let mut sessions = self.0.prepare("SELECT DISTINCT session_id FROM runs")?;
+        let all = "SELECT session_id FROM runs UNION SELECT session_id FROM sessions";
+        let mut sessions = self.0.prepare(all)?;
         Ok(sessions.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
     }
 }

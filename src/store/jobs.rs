@@ -76,7 +76,10 @@ impl Reader {
     pub fn known_jobs(&self) -> Result<HashMap<String, JobMemory>, StoreError> {
         Ok(self
             .0
-            .prepare(&format!("SELECT {MEMORY_COLUMNS}, job FROM jobs"))?
+            .prepare(&format!(
+                "SELECT {MEMORY_COLUMNS}, job FROM jobs WHERE job <> '{}'",
+                JobId::AD_HOC
+            ))?
             .query_map([], |row| {
                 let job: String = row.get("job")?;
                 let mut known = memory_from(row)?;

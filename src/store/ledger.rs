@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 
 use super::error::StoreError;
 use super::outbox::settle_attempt;
+use super::sessions::{self, Kept, LetterRow, Seat};
 use super::writer::Patience;
 use super::{Owner, Store, instant};
 use crate::job::JobId;
@@ -32,6 +33,12 @@ pub struct NewRun {
     pub definition_hash: String,
     /// What is sent when it is over.
     pub sending: Sending,
+    /// Whose conversation that session is; `None`: it says nothing to anybody.
+    pub session: Option<Seat>,
+    /// What a person has said, if it is there for that.
+    pub letters: Vec<LetterRow>,
+    /// Its definition, as JSON, if it is of no job.
+    pub ad_hoc: Option<String>,
 }
 
 /// What is sent when a run is over.
@@ -139,6 +146,9 @@ fn write(
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     let job = &record.job;
+    if let Some((run, effective)) = run.and_then(|run| Some((run, run.ad_hoc.as_ref()?))) {
+        insert_ad_hoc(db, job, &run.definition_hash, effective, now)?;
+    }
     claim(db, record)?;
     for attempt in &record.settled {
         settle_attempt(db, job, attempt, now)?;
@@ -220,9 +230,9 @@ fn insert_run(
     db.prepare_cached(
         "INSERT INTO runs (run_id, job, trigger, due_at, start_at, slots, attempt, state, queued_at,
                            session_id, definition_hash, host, version, owner_boot_id, owner_pid,
-                           owner_started, first_due_at, settled, unsent)
+                           owner_started, first_due_at, settled, unsent, session_key)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'queued', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, 0,
-                 ?17)",
+                 ?17, ?18)",
     )?
     .execute(params![
         run.run_id.as_str(),
@@ -242,8 +252,40 @@ fn insert_run(
         owner.started,
         run.slot.map(|slot| instant::text(slot.first_due)),
         run.sending == Sending::Suppressed,
+        run.session.as_ref().map(|seat| seat.key.as_str()),
     ])?;
-    Ok(())
+    match &run.session {
+        Some(Seat { key, kept: Kept::FromRunToRun }) => {
+            sessions::use_session(db, &run.session_id, key, Some(&run.run_id), now)?;
+        }
+        Some(Seat { kept: Kept::ForTheRun, .. }) | None => {}
+    }
+    let mut letters = run.letters.iter();
+    letters.try_for_each(|it| sessions::set_letter(db, &run.session_id, &run.run_id, it, now))
+}
+
+/// Turns that belong to no job have their place among the jobs all the same.
+fn insert_ad_hoc(
+    db: &Connection,
+    job: &JobId,
+    hash: &str,
+    effective: &str,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let now = instant::text(now);
+    db.prepare_cached(
+        "INSERT INTO definitions (definition_hash, job, first_seen_at, last_seen_at, effective)
+         VALUES (?1, ?2, ?3, ?3, ?4)
+         ON CONFLICT (definition_hash) DO UPDATE SET last_seen_at = ?3",
+    )?
+    .execute(params![hash, job.as_str(), now, effective])?;
+    db.prepare_cached(
+        "INSERT INTO jobs (job, file, first_seen_at, decided_until, definition_hash)
+         VALUES (?1, '', ?2, ?2, ?3)
+         ON CONFLICT (job) DO UPDATE SET definition_hash = ?3",
+    )?
+    .execute(params![job.as_str(), now, hash])
+    .map(drop)
 }
 
 fn insert_slot(

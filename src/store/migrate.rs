@@ -23,13 +23,14 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0013.sql"),
     include_str!("migrations/0014.sql"),
     include_str!("migrations/0015.sql"),
+    include_str!("migrations/0016.sql"),
 ];
 
 /// Marks the file as ours: `PUNC`.
 const APPLICATION_ID: i64 = 0x5055_4e43;
 
 /// The schema this version writes.
-pub(super) const SCHEMA: i64 = 15;
+pub(super) const SCHEMA: i64 = 16;
 const _: () = assert!(MIGRATIONS.len() as u64 == SCHEMA.unsigned_abs());
 
 /// Applies what is missing; all of it or, on any error, nothing.

@@ -29,6 +29,7 @@ mod record;
 mod recover;
 mod retention;
 mod runs;
+mod sessions;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ use rusqlite::Connection;
 use rusqlite::hooks::Action;
 use tokio::sync::Notify;
 
-pub use audit::{Actor, AuditKind, AuditRow};
+pub use audit::{Actor, AuditKind, AuditRow, SessionAudit};
 pub use costs::{CostRow, Days};
 pub use error::StoreError;
 pub use export::{ExportedTable, copy, export};
@@ -55,6 +56,7 @@ pub use record::{ArtifactRecord, AttemptRecord, CheckRecord, DeliveryRecord, Run
 pub use recover::{Ended, EndedRun, Queued, QueuedRun, Recovered};
 pub use retention::{Overdue, PrunedRun};
 pub use runs::{AttemptEnd, AttemptStart, ToolCallRow, Written};
+pub use sessions::{Kept, LetterEnd, LetterMode, LetterRow, Seat, SessionRow};
 
 use writer::Writer;
 

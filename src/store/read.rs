@@ -352,6 +352,7 @@ fn run_from(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         duration_ms: row.get("duration_ms")?,
         late_ms: row.get("late_ms")?,
         session_id: row.get("session_id")?,
+        session_key: row.get("session_key")?,
         model: row.get("model")?,
         payloads: payloads_from(row, reply.as_deref(), error.as_ref())?,
         reply,

@@ -34,6 +34,8 @@ pub struct RunRecord {
     pub late_ms: Option<i64>,
     /// Its session.
     pub session_id: String,
+    /// The key of that; none for a command.
+    pub session_key: Option<String>,
     /// `provider/model` of the last attempt.
     pub model: Option<String>,
     /// What the model answered.

@@ -39,9 +39,8 @@ pub struct Overdue {
 pub struct PrunedRun {
     /// Its id: the name of its workspace.
     pub run_id: String,
-    /// Its session: the name of its transcript. As long as every session is a run's own, nobody
-    /// else needs that.
-    pub session_id: String,
+    /// The name of its transcript, unless others go on with that.
+    pub session_id: Option<String>,
 }
 
 impl Reader {
@@ -120,7 +119,8 @@ impl Reader {
             "SELECT run_id, session_id FROM pruned WHERE run_id > ?1 ORDER BY run_id LIMIT ?2",
         )?;
         let run = |row: &rusqlite::Row<'_>| {
-            Ok(PrunedRun { run_id: row.get(0)?, session_id: row.get(1)? })
+            let session_id = Some(row.get(1)?).filter(|id: &String| !id.is_empty());
+            Ok(PrunedRun { run_id: row.get(0)?, session_id })
         };
         Ok(pruned.query_map(params![after, BATCH], run)?.collect::<Result<_, _>>()?)
     }
@@ -147,6 +147,31 @@ impl Reader {
 }
 
 impl Store {
+    /// Deletes the kept sessions that nobody has used since `before` and in which nothing goes on.
+    pub async fn prune_sessions(&self, before: Timestamp) -> Result<Vec<PrunedRun>, StoreError> {
+        let before = instant::text(before);
+        self.writer
+            .transaction(move |db| {
+                let mut delete = db.prepare_cached(
+                    "DELETE FROM sessions AS s WHERE session_id IN (
+                         SELECT session_id FROM sessions WHERE last_used_at < ?1
+                         ORDER BY last_used_at LIMIT ?2)
+                       AND NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.session_id = s.session_id
+                                          AND r.state IN ('queued', 'running'))
+                     RETURNING session_id",
+                )?;
+                let ids: Vec<String> = delete
+                    .query_map(params![before, BATCH], |row| row.get(0))?
+                    .collect::<Result<_, _>>()?;
+                // Named by itself: no run has this id.
+                let mut note = db.prepare_cached("INSERT OR IGNORE INTO pruned VALUES (?1, ?1)")?;
+                ids.iter().try_for_each(|id| note.execute([id]).map(drop))?;
+                let row = |id: String| PrunedRun { run_id: id.clone(), session_id: Some(id) };
+                Ok(ids.into_iter().map(row).collect())
+            })
+            .await
+    }
+
     /// Deletes the next of the runs that are over, the oldest first, with all that belongs to them.
     /// None: no more of them can go.
     pub async fn prune_runs(&self, overdue: &Overdue) -> Result<Vec<PrunedRun>, StoreError> {
@@ -197,8 +222,9 @@ fn prune_runs(db: &Connection, overdue: &Overdue) -> rusqlite::Result<Vec<Pruned
     // The newest that may go, so that the index is read no further.
     let newest = queued_at.max(before.as_ref());
     let mut over = db.prepare_cached(
-        "SELECT run_id, session_id FROM runs AS r
-         WHERE job = ?1 AND queued_at <= ?2
+        "SELECT run_id,
+                (SELECT r.session_id WHERE r.session_key IS NULL OR r.session_key LIKE 'cron:%')
+         FROM runs AS r WHERE job = ?1 AND queued_at <= ?2
            AND ((queued_at, run_id) < (?3, ?4) OR coalesce(finished_at, queued_at) < ?5)
            AND state NOT IN ('queued', 'running')
            AND (settled <> 0 OR EXISTS (SELECT 1 FROM jobs AS j
@@ -219,7 +245,7 @@ fn prune_runs(db: &Connection, overdue: &Overdue) -> rusqlite::Result<Vec<Pruned
     let mut free = db.prepare_cached("UPDATE slots SET run_id = NULL WHERE run_id = ?1")?;
     let mut delete = db.prepare_cached("DELETE FROM runs WHERE run_id = ?1")?;
     for PrunedRun { run_id, session_id } in &runs {
-        note.execute([run_id, session_id])?;
+        note.execute([run_id, session_id.as_deref().unwrap_or_default()])?;
         free.execute([run_id])?;
         delete.execute([run_id])?;
     }

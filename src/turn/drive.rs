@@ -23,7 +23,7 @@ use crate::provider::{
     ToolCall, Usage, explained,
 };
 use crate::run::{Payload, Phase};
-use crate::session::{Remembered, Trace, Transcript, TranscriptError};
+use crate::session::{Inbox, Remembered, Trace, Transcript, TranscriptError};
 use crate::tools::{ToolContext, ToolOutcome, ToolSet, Verdict, without_images};
 
 /// The same call with the same result, so many times in a row, is a loop.
@@ -116,6 +116,8 @@ pub struct Opening {
     pub transcript: Transcript,
     /// What was said in it before.
     pub history: Vec<Remembered>,
+    /// Where people tell it more while it goes on, if they can.
+    pub inbox: Option<Inbox>,
     /// What is never shown.
     pub masker: Arc<Masker>,
     /// The clocks.
@@ -135,6 +137,7 @@ pub struct Turn {
     pub(super) context: ToolContext,
     pub(super) bounds: Bounds,
     pub(super) transcript: Transcript,
+    inbox: Option<Inbox>,
     masker: Arc<Masker>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) hooks: HookSite,
@@ -155,7 +158,7 @@ impl Turn {
     pub async fn begin(opening: Opening) -> Self {
         let Opening { system, prompt, manner, trace, tools, context, bounds, transcript, .. } =
             opening;
-        let Opening { history, masker, clock, hooks, .. } = opening;
+        let Opening { history, inbox, masker, clock, hooks, .. } = opening;
         let mut turn = Self {
             talk: Talk::begin(system, tools.definitions(), history),
             ladder: Ladder::default(),
@@ -166,6 +169,7 @@ impl Turn {
             context,
             bounds,
             transcript,
+            inbox,
             masker,
             clock,
             hooks,
@@ -192,6 +196,7 @@ impl Turn {
     ) -> Result<String, TurnEnd> {
         loop {
             self.check_turns()?;
+            self.listen(observer).await;
             self.talk.is_for(&model.known_as);
             self.make_room(model, observer).await?;
             self.bounds.allow_request(&self.bill, model.price)?;
@@ -211,6 +216,7 @@ impl Turn {
                 Finish::ToolCalls => {
                     self.call_tools(completion.turn, model, observer).await?;
                 }
+                Finish::Stop if self.has_more_to_hear() => {}
                 Finish::Stop => {
                     observer.entered(Phase::Output);
                     return Ok(std::mem::take(&mut self.streaming));
@@ -277,6 +283,22 @@ impl Turn {
         let sent: Vec<_> = sent.iter().map(|it| self.masker.mask(it).into_owned()).collect();
         let messages = self.context.sent.count();
         self.shown.payloads(Left { sent: &sent, messages, ..end }, &self.masker)
+    }
+
+    /// Takes in what people have said since: between an answer and the next request, or between
+    /// the results of tools and the next request.
+    async fn listen(&mut self, observer: &dyn Observer) {
+        if let Some(told) = self.inbox.as_ref().and_then(Inbox::take) {
+            self.add(Message::User { text: told.text }, None).await;
+            observer.tell(TurnEvent::Heard { ids: &told.ids });
+        }
+    }
+
+    /// Whether somebody has said something before the turn could end. If not, it is over for all
+    /// who come later; nor can it hear more than its requests allow.
+    fn has_more_to_hear(&self) -> bool {
+        let may_ask = self.tally.answers < self.bounds.max_turns;
+        may_ask && self.inbox.as_ref().is_some_and(|inbox| !inbox.close_if_empty())
     }
 
     fn check_turns(&self) -> Result<(), TurnEnd> {

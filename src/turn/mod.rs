@@ -24,7 +24,8 @@ pub use drive::{Model, Opening, Tally, Turn, TurnEnd};
 pub use observe::{CompactionCause, Observer, PartEnd, TurnEvent};
 pub use prompt::{
     Assembled, BOOTSTRAP_FILES, BootstrapFile, Known, Material, Overrides, Part, PartKind,
-    PartReport, PromptError, Tools, Variables, assemble, base, read_bootstrap, render,
+    PartReport, PromptError, Tools, Variables, assemble, base, base_of_message, read_bootstrap,
+    render,
 };
 pub use shape::{Left, shape};
 pub use tokens::{tokens_in, tokens_of, tokens_of_frame};

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::drive::{Model, Turn};
-use crate::run::Phase;
+use crate::run::{MessageId, Phase};
 use crate::tools::{ToolOutcome, Update};
 
 /// Watches a turn. Calls must not block: a turn never waits for its watchers.
@@ -100,6 +100,11 @@ pub enum TurnEvent<'a> {
         cause: CompactionCause,
         /// Why it was not.
         why: &'a str,
+    },
+    /// What people have said meanwhile goes to the model with the next request.
+    Heard {
+        /// Which messages that is.
+        ids: &'a [MessageId],
     },
     /// A tool call begins.
     ToolStart {

@@ -13,7 +13,7 @@ use crate::daemon::protocol::{
 };
 use crate::job::{JobId, digest};
 use crate::plan::{Act, Availability, ByHand, Pause, Record, Standing, UsedUp};
-use crate::run::{CancelReason, RunId, SessionId, Trigger};
+use crate::run::{CancelReason, RunId, Trigger};
 use crate::store::{NewRun, Sending};
 
 impl Dispatcher {
@@ -47,16 +47,21 @@ impl Dispatcher {
             None => (self.due_until(&id, now).unwrap_or(now), now),
         };
         let spec = Arc::clone(&self.jobs[&id]);
+        let seated = self.seat(&spec, now);
         let run = NewRun {
             run_id: RunId::new(now),
             trigger: Trigger::Manual,
             slot: None,
             attempt: 1,
-            session_id: SessionId::new(now),
+            session_id: seated.session_id,
             definition_hash: spec.definition_hash.clone(),
             sending,
+            session: seated.seat,
+            letters: Vec::new(),
+            ad_hoc: None,
         };
-        let mut launch = self.launch(spec, run, living, period, turn, now);
+        let talk = seated.conversation;
+        let mut launch = self.launch(spec, run, talk, Some(living), period, turn, now);
         launch.answer = Some(answer);
         let record = Box::new(Record::new(&id, self.planner.next_due_of(&id)));
         commands.push(Command::Record { record, launch: Some(launch), then: None });
@@ -155,8 +160,15 @@ impl Dispatcher {
         let hit = |(run_id, run): &(&RunId, &super::ActiveRun)| match target {
             Target::Job(job) => run.job.as_str() == job,
             Target::Run(wanted) => run_id.as_str() == wanted,
+            Target::Session(wanted) => {
+                let key = run.ticket.session_key.as_ref();
+                run.ticket.session_id.as_str() == wanted
+                    || key.is_some_and(|key| key.as_str() == wanted)
+            }
         };
-        let runs: Vec<_> = self.active.iter().filter(hit).collect();
+        let mut runs: Vec<_> = self.active.iter().filter(hit).collect();
+        // What waits goes first, so that nothing of it begins when the others end.
+        runs.sort_by_key(|(run_id, run)| (!run.watchdog.is_waiting(), *run_id));
         let run_ids = runs.iter().map(|(run_id, _)| run_id.to_string()).collect();
         let mut commands: Vec<_> = runs
             .iter()
@@ -241,6 +253,7 @@ impl Dispatcher {
                 trigger: run.trigger,
                 since: run.since,
                 waiting: run.watchdog.is_waiting(),
+                session: run.ticket.session_key.as_ref().map(ToString::to_string),
                 attention: self.attention_of(run, &queues),
             })
             .collect();

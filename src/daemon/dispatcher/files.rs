@@ -54,6 +54,9 @@ impl Dispatcher {
         self.reading.state_dir = Some(config.state_dir.clone());
         self.reading.zones = zones_of(config);
         self.patrol.use_config(config);
+        self.sessions.rules = config.queue;
+        self.sessions.rest_after = config.retention.days;
+        self.ad_hoc = super::messages::AdHoc::of(config);
         for (id, spec) in &self.jobs {
             self.planner.use_servers(id, probed_servers(spec, config), now);
             self.planner.use_caps(id, caps_of(spec, config), now);

@@ -92,6 +92,8 @@ impl Turn {
             system: SYSTEM.to_owned(),
             prompt: part.prompt,
             history: Vec::new(),
+            // People speak with the turn around it.
+            inbox: None,
             tools: self.tools.only(&part.tools),
             context,
             manner: Manner { thinking: self.thinking, ..Manner::default() },

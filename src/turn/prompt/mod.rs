@@ -18,7 +18,7 @@ mod skills;
 mod template;
 
 pub use assemble::{Assembled, Material, Overrides, assemble};
-pub use base::{Tools, base};
+pub use base::{Tools, base, base_of_message};
 pub use bootstrap::{BOOTSTRAP_FILES, BootstrapFile, read_bootstrap};
 pub use part::{Part, PartKind, PartReport};
 pub use template::{Known, PromptError, Variables, render};
