@@ -1,7 +1,5 @@
 //! What a turn costs beside its model: each tool call, the planning of a compaction, and memory.
 
-#![expect(clippy::disallowed_methods, reason = "a benchmark looks at what it measures")]
-
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,9 +58,10 @@ impl Provider for Plays {
             name: "noop".to_owned(),
             arguments: json!({"n": n}).as_object().cloned().unwrap_or_default(),
         };
-        let (finish, tool_calls) = match done < self.calls {
-            true => (Finish::ToolCalls, vec![call(done)]),
-            false => (Finish::Stop, Vec::new()),
+        let (finish, tool_calls) = if done < self.calls {
+            (Finish::ToolCalls, vec![call(done)])
+        } else {
+            (Finish::Stop, Vec::new())
         };
         let turn = AssistantTurn { text: "so".to_owned(), tool_calls, ..AssistantTurn::default() };
         let done =
@@ -242,7 +241,9 @@ fn memory() {
     });
     let held = rss_mb() - before;
     println!("64 turns of 1 MB each: {held:.0} MB, {:.2} MB a turn", held / 64.0);
-    turns.iter().for_each(|it| it.abort());
+    for turn in &turns {
+        turn.abort();
+    }
 }
 
 fn rss_mb() -> f64 {

@@ -26,7 +26,7 @@ impl Provider for Model {
     fn stream<'a>(&'a self, asked: &'a Request) -> BoxFuture<'a, Result<EventStream, Fault>> {
         let answer = match asked.messages.last() {
             Some(Message::ToolResult { content, .. }) => Completion::saying(content.as_str()),
-            _ => Completion::calling("1", "double", arguments(json!({ "number": 4 }))),
+            _ => Completion::calling("1", "double", arguments(&json!({ "number": 4 }))),
         };
         async { Ok(answer.stream()) }.boxed()
     }
@@ -47,7 +47,7 @@ impl Tool for Double {
     }
 }
 
-fn arguments(value: Value) -> Arguments {
+fn arguments(value: &Value) -> Arguments {
     value.as_object().cloned().unwrap_or_default()
 }
 
@@ -81,7 +81,7 @@ async fn a_program_brings_a_provider_a_tool_and_hooks_of_its_own() {
     let larger = |call: &BeforeToolCall| {
         assert_eq!(call.tool, "double");
         ToolCallAnswer {
-            arguments: Some(arguments(json!({ "number": 21 }))),
+            arguments: Some(arguments(&json!({ "number": 21 }))),
             ..ToolCallAnswer::default()
         }
     };

@@ -1,7 +1,7 @@
 //! Attempts to get out of a sandbox, with the real binary and a real daemon.
 //!
 //! Each run does everything that is in a table, a call a turn; what comes of it is looked at from
-//! outside. semantics §10: paths stay inside the workspace; jobs_dir, state_dir and config.toml are
+//! outside. semantics §10: paths stay inside the workspace; `jobs_dir`, `state_dir` and `config.toml` are
 //! never writable; a run cannot start, edit or pause jobs.
 
 #[expect(dead_code, reason = "the other tests of the whole program use the rest")]
@@ -34,7 +34,6 @@ fn is_whole() -> bool {
 }
 
 /// Whether whoever runs this may have mounts of their own.
-#[expect(clippy::disallowed_methods, reason = "the kernel is asked by way of a command")]
 fn has_mounts() -> bool {
     let asked = std::process::Command::new("unshare").args(["-Urm", "true"]).status();
     let has_mounts = asked.is_ok_and(|status| status.success());
@@ -168,11 +167,11 @@ const ATTEMPTS: &[&str] = &[
     "ulimit -c unlimited; sh -c 'kill -SEGV $$'; ls core*",
 ];
 
-fn job(mode: &str, cage: &Cage, house: &House, serve: u32, more: &str) -> String {
+fn job(mode: &str, cage: &Cage, house: &House, serve: u32, keys: &str) -> String {
     let place = |name: &str| house.path(name).canonicalize().unwrap().display().to_string();
     format!(
         "[agent]\nprompt = \"go\"\ntools = [\"exec\", \"read\", \"write\", \"edit\", \"list\", \
-         \"grep\"]\nexec_allow = [\"*\"]\nsandbox = \"{mode}\"\n{more}\n\
+         \"grep\"]\nexec_allow = [\"*\"]\nsandbox = \"{mode}\"\n{keys}\n\
          [env.set]\nC = \"{}\"\nS = \"{}\"\nJ = \"{}\"\nD = \"{serve}\"\n\
          [limits]\nmax_turns = 200\nmax_tokens = 100000000\n",
         cage.path(),
@@ -182,13 +181,13 @@ fn job(mode: &str, cage: &Cage, house: &House, serve: u32, more: &str) -> String
 }
 
 /// Does all of `wanted` in one run of a job in `mode`, under a real daemon.
-fn attempt(mode: &str, more: &str, cage: &Cage, wanted: Vec<(&'static str, Value)>) -> Attempted {
+fn attempt(mode: &str, keys: &str, cage: &Cage, wanted: Vec<(&'static str, Value)>) -> Attempted {
     let count = wanted.len();
     let stub = calls(wanted);
     let house = asking(&stub, "", "");
     house.job("other", PLAIN);
     let serve = house.serve();
-    house.job("tries", &job(mode, cage, &house, serve.pid(), more));
+    house.job("tries", &job(mode, cage, &house, serve.pid(), keys));
     assert_eq!(house.say(&["reload"]).code, Some(0));
     fs::create_dir_all(house.path("state/workspaces/another")).unwrap();
     house.write("state/workspaces/another/theirs", CANARY);

@@ -169,10 +169,9 @@ fn a_killed_turn_is_gone_on_with() {
     serve.kill();
     let serve = house.serve();
     house.until(&format!("SELECT state = 'interrupted' FROM v1_runs WHERE run_id = '{cut}'"));
-    let start = std::time::Instant::now();
+    // It would be `session_busy` if the dead one still held the lock.
     let (code, run) = house.run("next");
     assert_eq!((code, &run["reply"]), (Some(0), &json!("re: go on")), "{run:#}");
-    assert!(start.elapsed() < std::time::Duration::from_secs(10), "nobody holds the lock");
     let asked = model.last_asked();
     let roles: Vec<_> = asked.iter().map(|(role, _)| role.as_str()).collect();
     assert_eq!(roles, ["user", "assistant", "tool", "user"]);

@@ -174,7 +174,7 @@ async fn compared(
     let spec = Arc::new(spec.clone());
     let words = |error: crate::daemon::RehearsalError| output::chain(&error);
     let rehearsal = Rehearsal::of(config, spec, variables, deck, clock, supervisor).await;
-    let found = rehearsal.map_err(words)?.run().await.map_err(words)?;
+    let found = Box::pin(rehearsal.map_err(words)?.run()).await.map_err(words)?;
     let found = found.cassette.map_err(|error| error.to_string())?;
     Ok(compare(&expected, &found))
 }

@@ -124,7 +124,9 @@ impl Executor {
         let events = self.bus.of_run(ticket.run_id.clone());
         let household = Household::new(self.supervisor.clone(), ticket.run_id.as_str());
         let mut holdings = Holdings::new(household);
-        let work = AssertUnwindSafe(self.work(ticket, watchdog, &events, &mut holdings));
+        // On the heap: whoever waits for a run carries no conversation about.
+        let work = Box::pin(self.work(ticket, watchdog, &events, &mut holdings));
+        let work = AssertUnwindSafe(work);
         let outcome = match work.catch_unwind().await {
             Ok(Ok(reply)) => {
                 match ticket.spec.agent().and_then(|agent| announcement(agent, &reply)) {

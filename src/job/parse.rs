@@ -373,7 +373,7 @@ impl Reader<'_> {
     fn does(&mut self, limits: &Limits) -> Option<Does> {
         match self.node.get("command") {
             Some(_) => read_command::command(self).map(Does::Command),
-            None => read_agent::agent(self, limits).map(Does::Agent),
+            None => read_agent::agent(self, limits).map(|agent| Does::Agent(Box::new(agent))),
         }
     }
 

@@ -200,7 +200,7 @@ words!(
 #[derive(Debug, Clone)]
 pub enum Does {
     /// A model turn.
-    Agent(AgentSpec),
+    Agent(Box<AgentSpec>),
     /// A command, without any model.
     Command(CommandSpec),
 }

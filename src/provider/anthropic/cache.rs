@@ -13,7 +13,8 @@ const MESSAGES_MARKED: usize = 2;
 
 /// Marks what a cache should hold.
 pub(super) fn mark(body: &mut Value) {
-    if let Some(tool) = body["tools"].as_array_mut().and_then(|tools| tools.last_mut()) {
+    let tools = body.get_mut("tools").and_then(Value::as_array_mut);
+    if let Some(tool) = tools.and_then(|tools| tools.last_mut()) {
         tool["cache_control"] = ephemeral();
     }
     if let Some(system) = body.get_mut("system") {
