@@ -529,3 +529,38 @@ echo '{"drop": ["USER.md"], "files": [{"name": "AGENTS.md", "content": "be brief
     let changed = "[\"dropped\",\"replaced\",\"added\"]";
     assert_eq!(kept(&house), [json!(["agent:bootstrap", "h1", "changed", changed])]);
 }
+
+// semantics §8, rows message_received, session_start and the internal hooks `command:*`: of what
+// people say into a session.
+#[test]
+fn what_is_said_into_a_session_and_what_is_commanded_there_is_told() {
+    let log = "echo \"$IN\" >>\"$LOG\"";
+    let hooks =
+        [("message_received", log, ""), ("command:new", log, ""), ("session_start", log, "")];
+    let house = hooked(FINE, &hooks, "");
+    let serve = house.serve();
+    let said = house.say(&["agent", "--session", "ops", "-m", "hello", "--json"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let said = house.say(&["agent", "--session", "ops", "-m", "/new and so on"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    until("all is told", || told(&house).len() == 5);
+    let mut heard: Vec<_> = told(&house)
+        .iter()
+        .map(|it| {
+            let what = it["text"].as_str().or(it["arguments"].as_str()).unwrap_or_default();
+            (it["hook"].clone(), it["session_key"].clone(), what.to_owned())
+        })
+        .collect();
+    heard.sort_by_key(|(hook, _, what)| (hook.to_string(), what.clone()));
+    let of = |hook: &str, what: &str| (json!(hook), json!("ops"), what.to_owned());
+    let want = [
+        of("command", "and so on"),
+        of("message_received", "/new and so on"),
+        of("message_received", "hello"),
+        of("session_start", ""),
+        // What comes after `/new` is the first message of the new one.
+        of("session_start", ""),
+    ];
+    assert_eq!(heard, want);
+    assert_eq!(serve.stop().code, Some(0));
+}

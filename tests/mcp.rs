@@ -262,6 +262,8 @@ fn a_server_that_never_answers_is_cancelled_and_one_that_hears_nothing_is_ended(
     let house =
         house(&model, &server(&["plain"], "timeout = \"800ms\""), "").with_env("MCP_LOG_TO", "log");
     let log = house.path("log");
+    // It writes where no run may.
+    house.job("j", &format!("{JOB}sandbox = \"off\"\n"));
     house.write(
         "config.toml",
         &format!(
@@ -614,4 +616,23 @@ fn what_a_server_gives_is_there_within_a_moment() {
     assert_eq!(run["tools"]["calls"], 25, "{run:#}");
     let longest = house.value("SELECT max(duration_ms) FROM v1_tool_calls");
     assert!(longest.as_u64().unwrap() < 2000, "{longest}");
+}
+
+#[test]
+fn doctor_starts_each_server_and_says_which_cannot_be_had() {
+    let model = calls(&[]);
+    let dead = "[mcp.servers.dead]\ncommand = [\"sh\", \"-c\", \"exit 3\"]\n";
+    let house = asking(&model, "", &(server(&["plain"], "") + dead));
+    let said = house.say(&["doctor", "--json"]);
+    assert_eq!(said.code, Some(1), "{}", said.stderr);
+    let findings: Value = serde_json::from_str(&said.stdout).unwrap();
+    let of = |what: &str| {
+        let found = findings.as_array().unwrap().iter().find(|it| it["what"] == what).unwrap();
+        (found["how"].as_str().unwrap().to_owned(), found["words"].as_str().unwrap().to_owned())
+    };
+    let (how, words) = of("MCP server w");
+    assert!(how == "ok" && words.starts_with("offers "), "{how}: {words}");
+    let (how, words) = of("MCP server dead");
+    assert!(how == "bad" && words.contains("dead"), "{how}: {words}");
+    assert_eq!(house.living("mcp_server.py"), 0);
 }

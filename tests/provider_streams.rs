@@ -587,7 +587,12 @@ async fn requests_are_small_and_say_who_asks() {
         assert!(served.head.contains("x-team: night"), "{}", served.head);
         assert!(served.head.len() + served.body.to_string().len() < 1024);
         let last = &served.body["messages"][0];
-        assert_eq!(*last, json!({"role": "user", "content": "Say hello."}));
+        let said = match dialect {
+            // The last message is marked for the cache.
+            "anthropic" => json!([marked(json!({"type": "text", "text": "Say hello."}))]),
+            _ => json!("Say hello."),
+        };
+        assert_eq!(*last, json!({"role": "user", "content": said}));
     }
 }
 
@@ -643,6 +648,7 @@ async fn thinking_and_reasoning_go_back_with_the_tool_result() {
     }));
     assert_eq!(body["messages"][1], json!({"role": "assistant", "content": blocks}));
     let result = json!({"type": "tool_result", "tool_use_id": "toolu_11", "content": "42"});
+    let result = marked(result);
     assert_eq!(body["messages"][2], json!({"role": "user", "content": [result]}));
 
     let stream = [
@@ -656,6 +662,12 @@ async fn thinking_and_reasoning_go_back_with_the_tool_result() {
     let body = next_request("openai", seen.end.unwrap().unwrap().turn).await;
     assert_eq!(body["messages"][1]["reasoning_content"], "Look first.");
     assert_eq!(body["messages"][2], json!({"role": "tool", "tool_call_id": "c", "content": "42"}));
+}
+
+/// The block as it is marked for the cache of prompts.
+fn marked(mut block: Value) -> Value {
+    block["cache_control"] = json!({"type": "ephemeral"});
+    block
 }
 
 async fn next_request(dialect: &str, turn: AssistantTurn) -> Value {

@@ -32,7 +32,8 @@ fn a_key_that_the_model_repeats_is_masked_everywhere() {
         ]
     });
     let house = asking(&stub, "api_key_env = \"MODEL_KEY\"", "").with_secret("MODEL_KEY", KEY);
-    house.job("j", &exec_job(""));
+    let job = exec_job("").replacen("[agent]\n", "[agent]\nreasoning = \"stream\"\n", 1);
+    house.job("j", &job);
     let serve = house.serve();
     let events = house.follow("j");
     assert_eq!(serve.stop().code, Some(0));
@@ -207,7 +208,9 @@ fn nothing_of_a_workdir_is_opened_unless_a_tool_asks() {
     }
     // Whoever opened this one would wait for ever.
     nix::unistd::mkfifo(&work.join("GEMINI.md"), Mode::S_IRWXU).unwrap();
-    house.job("j", "[agent]\nprompt = \"go\"\ntools = [\"read\"]\nworkdir = \"../work\"\n");
+    let job = "[agent]\nprompt = \"go\"\ntools = [\"read\"]\nworkdir = \"../work\"\n";
+    // Else the workspace's own AGENTS.md would be.
+    house.job("j", &format!("{job}light_context = true\n"));
     let watched = Watched::new(&work);
     assert_eq!(house.run("j").0, Some(0));
     assert_eq!(watched.opened(), BTreeSet::new());

@@ -6,6 +6,7 @@ use serde_json::json;
 use url::Url;
 
 use super::context::{Context, block_on, no_model_hint};
+use super::doctor_mcp::try_server;
 use super::output::{self, Done, code};
 use super::sandbox::{Whole, offer};
 use crate::config::{Api, Config, ProviderConfig, load_jobs};
@@ -60,6 +61,10 @@ pub(super) fn doctor(context: &Context, args: &Args) -> Done {
     findings.push(sandbox());
     for (id, provider) in config.providers() {
         findings.push(block_on(reach(id, provider))?);
+    }
+    for (name, server) in &config.mcp {
+        let tried = block_on(try_server(&config, name, server))?;
+        findings.push(finding(&format!("MCP server {name}"), tried));
     }
     if let Some(hint) = no_model_hint(&config) {
         findings.push(Finding { what: "model".into(), how: How::Doubtful, words: hint });

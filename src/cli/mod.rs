@@ -15,6 +15,7 @@ mod context;
 mod costs;
 mod costs_to_come;
 mod doctor;
+mod doctor_mcp;
 mod dst;
 mod dues;
 mod export;

@@ -10,8 +10,10 @@ use super::open::Daemon;
 use super::serve::Stopped;
 use crate::config::HookPoint;
 use crate::executor::{Commanded, Executor};
-use crate::hooks::{CommandGiven, GatewayShutdown, GatewayStart, GatewayStartup, GatewayStop};
-use crate::job::Masker;
+use crate::hooks::{
+    CommandGiven, GatewayShutdown, GatewayStart, GatewayStartup, GatewayStop, MessageReceived,
+};
+use crate::job::{Masker, SessionKey};
 use crate::process::Household;
 use crate::run::RunId;
 
@@ -77,6 +79,19 @@ pub(super) fn tell_command(executor: &Arc<Executor>, commanded: Commanded) {
         let Commanded { word, key, arguments, .. } = commanded;
         let (command, session_key) = (word.to_string(), key.to_string());
         site.tell(CommandGiven { command, session_key, arguments }).await;
+        household.end_all(STOP_GRACE).await;
+    });
+}
+
+/// Tells that somebody has said something into a session. Nobody waits for it.
+pub(super) fn tell_received(executor: &Arc<Executor>, key: &SessionKey, text: String) {
+    if !executor.hooks.has(HookPoint::MessageReceived) {
+        return;
+    }
+    let (executor, session_key) = (Arc::clone(executor), key.to_string());
+    tokio::spawn(async move {
+        let (household, site) = site(&executor);
+        site.tell(MessageReceived { session_key, text, via: "agent" }).await;
         household.end_all(STOP_GRACE).await;
     });
 }

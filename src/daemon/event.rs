@@ -197,6 +197,8 @@ pub enum Command {
     KeepSession(SessionRow, Option<(Answer, Reply)>),
     /// Tell that something was commanded in a session.
     Commanded(Commanded),
+    /// Tell that somebody has said this into a session.
+    Received(SessionKey, String),
     /// Free a session that nobody drives, if nothing of it lives.
     Rescue(Box<Rescue>),
     /// Say in the ledger that an incident is known, and answer.
@@ -225,6 +227,7 @@ impl Command {
             | Self::SettleLetters(..)
             | Self::KeepSession(..)
             | Self::Commanded(_)
+            | Self::Received(..)
             | Self::Rescue(_)
             | Self::Ack(..)
             | Self::Audit(_)

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
-use super::boundary::tell_command;
+use super::boundary::{tell_command, tell_received};
 use super::event::{Answer, Command, Drain, Event, Files, Launch, Post, RecoveryEnd, Rescue};
 use super::protocol::Reply;
 use crate::clock::to_millis;
@@ -64,6 +64,7 @@ impl Hands {
             Command::SettleLetters(ids, end) => Write::SettleLetters(ids, end),
             Command::KeepSession(session, then) => Write::KeepSession(session, then),
             Command::Commanded(commanded) => return tell_command(executor, commanded),
+            Command::Received(key, text) => return tell_received(executor, &key, text),
             // Whoever asked may be gone.
             Command::Answer(answer, reply) => return drop(answer.send(*reply)),
             Command::Cancel(watchdog, reason) => return watchdog.cancel(reason),

@@ -279,5 +279,6 @@ fn facts(ticket: &Ticket) -> RunFacts {
 }
 
 fn session_key(ticket: &Ticket) -> String {
-    format!("cron:{}", ticket.spec.id)
+    let key = ticket.session_key.as_ref();
+    key.map_or_else(|| format!("cron:{}", ticket.spec.id), ToString::to_string)
 }

@@ -258,7 +258,7 @@ fn put(db: &Connection, run_id: &str, now: Timestamp) -> rusqlite::Result<()> {
             continue;
         }
         let outcome = match (outcome, &reply) {
-            (None, Some(reply)) if messages::is_sent(db, run_id, &deliver.to, reply)? => {
+            (_, Some(reply)) if !unsent && messages::is_sent(db, run_id, &deliver.to, reply)? => {
                 Some("the run has sent it already")
             }
             (outcome, _) => outcome,

@@ -71,7 +71,7 @@ impl Tool for History {
     fn definition(&self) -> ToolDefinition {
         let description = "Ask the scheduler's history with one read-only SELECT over its views: \
             v1_runs, v1_jobs, v1_slots, v1_attempts, v1_tool_calls, v1_checks, v1_deliveries, \
-            v1_costs, v1_incidents, v1_cleanups, v1_artifacts, v1_prompt_parts, v1_definitions, \
+            v1_costs, v1_incidents, v1_cleanups, v1_artifacts, v1_prompt_parts, v1_sessions, v1_messages, v1_hooks, v1_definitions, \
             v1_audit. `SELECT * FROM v1_runs LIMIT 1` shows the columns of one. Instants are text, \
             RFC 3339 in UTC. The answer is JSON, one row a line after the names of the columns.";
         definition::<Parameters>("history", description)

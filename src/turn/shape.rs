@@ -114,7 +114,7 @@ mod tests {
                 Left {
                     reply: Some(SILENT),
                     failed_tool: Some("exec failed"),
-                    sent: &sent,
+                    messages: 1,
                     ..left()
                 },
                 vec![],

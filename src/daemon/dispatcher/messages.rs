@@ -58,10 +58,12 @@ impl Dispatcher {
             Ok(said) => Said { answer: Some(answer), ..said },
             Err(refusal) => return vec![answered(answer, refusal)],
         };
-        match Word::of(text) {
+        let mut commands = vec![Command::Received(said.key.clone(), text.to_owned())];
+        commands.extend(match Word::of(text) {
             Some((word, rest)) => self.obey(word, rest, said, now),
             None => self.say(said, now),
-        }
+        });
+        commands
     }
 
     fn may_say(&self, text: &str, session: Option<&str>, now: Timestamp) -> Result<Said, Reply> {
