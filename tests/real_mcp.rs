@@ -3,8 +3,6 @@
 //!
 //! They run when `PUNCTUAL_REAL_MCP` is set, and then whatever is missing is a failure.
 
-#![expect(clippy::disallowed_methods, reason = "the installation is a command of its own")]
-
 #[expect(dead_code, reason = "the other tests of the whole program use the rest")]
 mod support;
 
@@ -117,7 +115,7 @@ fn the_time_is_told() {
 
 /// semantics §10: a sandboxed run's MCP servers see its sandbox, whatever they were told.
 #[test]
-fn a_file_server_that_may_see_everything_sees_what_its_sandbox_lets_it() {
+fn a_file_server_that_was_told_of_another_folder_sees_what_its_sandbox_lets_it() {
     let Some(installed) = installed() else { return };
     let outside = tempfile::tempdir().unwrap();
     let canary = outside.path().join("canary");
@@ -130,10 +128,9 @@ fn a_file_server_that_may_see_everything_sees_what_its_sandbox_lets_it() {
         ("files__write_file", json!({ "path": path, "content": "silence" })),
     ];
     let mut command = node(&installed, "server-filesystem");
-    command.push("/".into());
+    command.extend([".".into(), outside.path().display().to_string()]);
     let readable = json!([installed]);
-    let modes = [("strict", "error"), ("workspace", "ok")];
-    for (mode, reads_outside) in modes {
+    for (mode, reads_outside) in [("strict", "error"), ("workspace", "ok")] {
         let offer = offered();
         let is_whole = offer.landlock >= Some(6) && offer.filters == Filters::Some;
         if mode == "strict" && !is_whole {
