@@ -292,6 +292,8 @@ fn a_reload_without_a_change_moves_nothing_and_starts_nothing() {
         house.rows("SELECT job, definition_hash, every_anchor, decided_until, next_due_at, first_seen_at FROM jobs")
     };
     let before = jobs();
+    // Who answers watches its files.
+    assert_eq!(house.say(&["status"]).code, Some(0));
     house.job("every", far);
     until_read(&serve, 1);
     let said = house.say(&["reload"]);

@@ -77,6 +77,8 @@ impl Daemon {
     /// Serves until it is stopped.
     pub async fn serve(mut self, listening: Listening) -> std::io::Result<Stopped> {
         let Listening { socket, mut signals } = listening;
+        // First of all: whoever gets an answer may rely on it.
+        let mut watch = self.watch_files();
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
         let desk = tokio::spawn(answer_all(socket, self.desk(sender.clone())));
         let housekeeping = self.keep_house();
@@ -85,7 +87,6 @@ impl Daemon {
         let mut outlet = self.outlet_of_a_daemon_that_stays();
         let mut alerts = outlet.is_some().then(|| self.open_alerts());
         let pings = self.open_pings();
-        let mut watch = self.watch_files();
         let mut stop = Stop::NotAsked;
         let mut patrol = Deadline::NEVER;
         let mut beat = self.first_beat();
