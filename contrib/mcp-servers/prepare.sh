@@ -26,6 +26,13 @@ case ${1-} in
         ;;
 esac
 
+# Tests may call this script at the same time.
+mkdir -p -- "$folder"
+exec 9>"$folder/.lock"
+if command -v flock >/dev/null; then
+    flock --timeout 600 9 || die "another installation into $folder has not ended for 10 minutes"
+fi
+
 # What is there is what is wanted, and nothing has to be done.
 wanted="${node_packages[*]} ${python_packages[*]}"
 [[ -f $folder/.complete && $(<"$folder/.complete") == "$wanted" ]] && exit 0
@@ -36,7 +43,6 @@ node -e 'process.exit(+(process.versions.node.split(".")[0] < 18))' ||
 python3 -c 'import venv, ensurepip' 2>/dev/null ||
     die "python3 has no venv module (Debian, Ubuntu: apt-get install python3-venv)"
 
-mkdir -p -- "$folder"
 rm -f -- "$folder/.complete"
 echo "prepare.sh: installing $wanted into $folder" >&2
 npm install --prefix "$folder" --no-save --no-audit --no-fund --ignore-scripts --loglevel error \
