@@ -9,8 +9,9 @@
 //! jobs/daily.toml ─ job ─▶ JobSpec ─ schedule ─▶ due_at
 //!    ─ plan ─▶ Decision: start, skip or missed, with its reason
 //!    ─ store ─▶ slot row + run row `queued`, one transaction, unique (job, due_at, attempt)
-//!    ─ executor ─▶ named lane, global lane, gate; `running` stored and acknowledged; the clock starts
-//!         ─ turn ─▶ prompt → provider stream ⇄ tools → reply      (or a command, without a model)
+//!    ─ executor ─▶ session, named and global lane, gate; `running` stored and acknowledged; the clock starts
+//!         ─ turn ─▶ prompt → provider stream ⇄ tools → reply      (or a command, without a model;
+//!                   hooks look in and step in)
 //!         ─ checks ─▶ whether that is a success
 //!         ─ cleanup ─▶ model stream closed, processes gone, transcript flushed, workspace gone
 //!    ─ store ─▶ the work's end first, then clean-up, then the terminal state and the outbox

@@ -13,22 +13,6 @@ use support::{House, asking, until};
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/mcp_server.py");
 
-/// A model that calls these in a row, one a turn, and then says `fine`.
-fn calls(calls: &[(&str, Value)]) -> Stub {
-    let answers: Vec<_> = calls
-        .iter()
-        .map(|(tool, arguments)| {
-            head() + &call(tool, &arguments.to_string()) + &finish("tool_calls")
-        })
-        .collect();
-    Stub::answering(move |request| {
-        let said = |message: &&Value| message["role"] == "assistant";
-        let turn = request["messages"].as_array().unwrap().iter().filter(said).count();
-        let end = || head() + &text("fine") + &finish("stop");
-        vec![Act::Say(answers.get(turn).cloned().unwrap_or_else(end))]
-    })
-}
-
 /// A server `w` that is started with `arguments`; `keys` are more of its own.
 fn server(arguments: &[&str], keys: &str) -> String {
     let words: Vec<_> = ["python3", SERVER].iter().chain(arguments).collect();
@@ -46,10 +30,7 @@ const JOB: &str = "[agent]\nprompt = \"go\"\ntools = []\nmcp = [\"w\"]\n";
 
 /// What the model was told of its calls.
 fn told(model: &Stub) -> Vec<String> {
-    let last = model.requests().pop().unwrap();
-    let messages = last["messages"].as_array().unwrap().clone();
-    let results = messages.iter().filter(|message| message["role"] == "tool");
-    results.map(|message| unframed(message["content"].as_str().unwrap())).collect()
+    model.told().iter().map(|text| unframed(text)).collect()
 }
 
 /// What stands in the frame of a server's own words.
@@ -80,7 +61,7 @@ fn step(run: &Value, name: &str) -> Value {
 
 #[test]
 fn tools_of_a_server_are_called_in_the_workspace_with_the_runs_environment() {
-    let model = calls(&[
+    let model = Stub::calling(&[
         ("w__echo", json!({"text": "grüße"})),
         ("w__variable", json!({"name": "OF_SERVER"})),
         ("w__variable", json!({"name": "OF_JOB"})),
@@ -122,7 +103,7 @@ fn tools_of_a_server_are_called_in_the_workspace_with_the_runs_environment() {
 
 #[test]
 fn offers_have_names_that_every_api_takes_in_an_order_that_stays() {
-    let model = calls(&[("w__read", json!({}))]);
+    let model = Stub::calling(&[("w__read", json!({}))]);
     let house = house(&model, &server(&["clash"], ""), "");
     house.job("j", &JOB.replace("tools = []", "tools = [\"read\"]"));
     assert_eq!(house.run("j").0, Some(0));
@@ -140,7 +121,8 @@ fn offers_have_names_that_every_api_takes_in_an_order_that_stays() {
 // "The same job gives byte-identical requests on two runs."
 #[test]
 fn a_server_that_lists_its_tools_in_another_order_each_time_changes_no_request() {
-    let model = calls(&[("w__change", json!({})), ("w__echo", json!({"text": "still there"}))]);
+    let model =
+        Stub::calling(&[("w__change", json!({})), ("w__echo", json!({"text": "still there"}))]);
     let house = house(&model, &server(&["shuffled"], ""), "");
     for _ in 0..3 {
         let (_, run) = house.run("j");
@@ -155,7 +137,7 @@ fn a_server_that_lists_its_tools_in_another_order_each_time_changes_no_request()
 
 #[test]
 fn only_what_is_allowed_is_offered() {
-    let model = calls(&[("w__die", json!({}))]);
+    let model = Stub::calling(&[("w__die", json!({}))]);
     let ceiling = "[ceilings]\ntools = [\"read\", \"w__e*\", \"w__f*\"]\n";
     let own = server(&["plain"], "tools = [\"echo\", \"d*\", \"fail\"]");
     let house = house(&model, &format!("{own}{ceiling}"), "");
@@ -166,7 +148,7 @@ fn only_what_is_allowed_is_offered() {
 
 #[test]
 fn schemas_and_descriptions_are_made_to_fit() {
-    let model = calls(&[]);
+    let model = Stub::calling(&[]);
     let house = house(&model, &server(&["hostile"], ""), "");
     assert_eq!(house.run("j").0, Some(0));
     let tools = model.requests()[0]["tools"].clone();
@@ -178,7 +160,7 @@ fn schemas_and_descriptions_are_made_to_fit() {
 
 /// The run that fails because its server does not start: what it says.
 fn refusal(arguments: &[&str], keys: &str) -> String {
-    let model = calls(&[]);
+    let model = Stub::calling(&[]);
     let house = house(&model, &server(arguments, keys), "");
     let (code, run) = house.run("j");
     assert_eq!(code, Some(1), "{run:#}");
@@ -221,7 +203,7 @@ fn a_server_that_does_not_start_fails_the_run_and_is_named() {
 
 #[test]
 fn a_program_that_is_not_there_is_named_and_so_is_each_server_that_fails() {
-    let model = calls(&[]);
+    let model = Stub::calling(&[]);
     let more = "[mcp.servers.x]\ncommand = [\"no-such-program\"]\n";
     let house = house(&model, &format!("{}{more}", server(&["exit"], "")), "");
     house.job("j", &JOB.replace("[\"w\"]", "[\"x\", \"w\"]"));
@@ -236,7 +218,7 @@ fn a_program_that_is_not_there_is_named_and_so_is_each_server_that_fails() {
 
 #[test]
 fn few_of_many_tools_can_be_chosen() {
-    let model = calls(&[]);
+    let model = Stub::calling(&[]);
     let house = house(&model, &server(&["many", "10000"], "tools = [\"t0777?\"]"), "");
     assert_eq!(house.run("j").0, Some(0));
     assert_eq!(offered(&model).len(), 10);
@@ -244,7 +226,7 @@ fn few_of_many_tools_can_be_chosen() {
 
 #[test]
 fn what_is_no_message_is_passed_over() {
-    let model = calls(&[("w__echo", json!({"text": "through"}))]);
+    let model = Stub::calling(&[("w__echo", json!({"text": "through"}))]);
     let house = house(&model, &server(&["garbage"], ""), "");
     assert_eq!(house.run("j").0, Some(0));
     assert_eq!(told(&model), ["through"]);
@@ -253,7 +235,7 @@ fn what_is_no_message_is_passed_over() {
 // semantics §2: one tool call has a limit of its own; it is ended, and the model is told.
 #[test]
 fn a_server_that_never_answers_is_cancelled_and_one_that_hears_nothing_is_ended() {
-    let model = calls(&[
+    let model = Stub::calling(&[
         ("w__busy", json!({})),
         ("w__echo", json!({"text": "the same server"})),
         ("w__stuck", json!({})),
@@ -293,7 +275,7 @@ fn a_server_that_never_answers_is_cancelled_and_one_that_hears_nothing_is_ended(
 
 #[test]
 fn progress_keeps_an_idle_call_alive_and_nothing_keeps_it_longer_than_its_limit() {
-    let model = calls(&[
+    let model = Stub::calling(&[
         ("w__work", json!({"times": 10})),
         ("w__busy", json!({})),
         ("w__work", json!({"times": 1000})),
@@ -312,7 +294,7 @@ fn progress_keeps_an_idle_call_alive_and_nothing_keeps_it_longer_than_its_limit(
 
 #[test]
 fn a_server_may_only_be_stricter_than_the_job() {
-    let model = calls(&[("w__busy", json!({}))]);
+    let model = Stub::calling(&[("w__busy", json!({}))]);
     let house = house(&model, &server(&["plain"], "timeout = \"1h\""), "tool_timeout = \"300ms\"");
     assert_eq!(house.run("j").0, Some(0));
     let want = "no answer from the MCP server `w` within 300ms; the call was cancelled";
@@ -321,7 +303,7 @@ fn a_server_may_only_be_stricter_than_the_job() {
 
 #[test]
 fn a_server_that_dies_is_told_about_and_started_again_once() {
-    let model = calls(&[
+    let model = Stub::calling(&[
         ("w__die", json!({})),
         ("w__echo", json!({"text": "back"})),
         ("w__die", json!({"again": true})),
@@ -341,7 +323,7 @@ fn a_server_that_dies_is_told_about_and_started_again_once() {
 
 #[test]
 fn a_server_that_floods_takes_no_memory_and_the_model_is_told() {
-    let model = calls(&[
+    let model = Stub::calling(&[
         ("w__large", json!({"bytes": 60_000_000})),
         ("w__notes", json!({"count": 2000})),
         ("w__large", json!({"bytes": 500_000})),
@@ -375,7 +357,7 @@ fn a_server_that_floods_takes_no_memory_and_the_model_is_told() {
 
 #[test]
 fn nobody_is_there_for_the_questions_of_a_server() {
-    let model = calls(&[("w__ask", json!({}))]);
+    let model = Stub::calling(&[("w__ask", json!({}))]);
     let house = house(&model, &server(&["plain"], ""), "");
     assert_eq!(house.run("j").0, Some(0));
     let answers: Value = serde_json::from_str(&told(&model)[0]).unwrap();
@@ -388,7 +370,7 @@ fn nobody_is_there_for_the_questions_of_a_server() {
 #[test]
 fn what_will_not_go_is_ended_with_the_run() {
     for mode in ["deaf", "daemon"] {
-        let model = calls(&[("w__spawn", json!({}))]);
+        let model = Stub::calling(&[("w__spawn", json!({}))]);
         let house = house(&model, &server(&[mode], ""), "stop_grace = \"500ms\"");
         let (code, run) = house.run("j");
         assert_eq!(code, Some(0), "{run:#}");
@@ -400,7 +382,7 @@ fn what_will_not_go_is_ended_with_the_run() {
 
 #[test]
 fn a_run_that_is_cut_ends_on_time_with_its_servers() {
-    let model = calls(&[("w__stuck", json!({}))]);
+    let model = Stub::calling(&[("w__stuck", json!({}))]);
     let house = house(&model, &server(&["deaf"], ""), "timeout = \"3s\"\nstop_grace = \"500ms\"");
     let (code, run) = house.run("j");
     assert_eq!((code, &run["state"]), (Some(124), &json!("timed_out")), "{run:#}");
@@ -411,7 +393,7 @@ fn a_run_that_is_cut_ends_on_time_with_its_servers() {
 
 #[test]
 fn a_server_that_takes_too_long_is_named_before_the_run_is_cut() {
-    let model = calls(&[]);
+    let model = Stub::calling(&[]);
     let house = house(&model, &server(&["late", "60"], ""), "timeout = \"4s\"");
     let (code, run) = house.run("j");
     assert_eq!(code, Some(1));
@@ -426,7 +408,7 @@ fn a_server_that_takes_too_long_is_named_before_the_run_is_cut() {
 
 #[test]
 fn servers_start_at_the_same_time() {
-    let model = calls(&[]);
+    let model = Stub::calling(&[]);
     let one = server(&["late", "2"], "");
     let all: String =
         ["w", "x", "y", "z"].map(|name| one.replace(".w]", &format!(".{name}]"))).concat();
@@ -440,7 +422,7 @@ fn servers_start_at_the_same_time() {
 
 #[test]
 fn a_secret_of_a_server_is_shown_nowhere() {
-    let model = calls(&[("w__variable", json!({"name": "TOKEN"})), ("w__die", json!({}))]);
+    let model = Stub::calling(&[("w__variable", json!({"name": "TOKEN"})), ("w__die", json!({}))]);
     let keys = "[mcp.servers.w.env.secret]\nTOKEN = { env = \"W_TOKEN\" }\n\
                 DATABASE = { env = \"W_DATABASE\" }";
     let house = house(&model, &server(&["plain"], keys), "")
@@ -458,7 +440,7 @@ fn a_secret_of_a_server_is_shown_nowhere() {
 #[test]
 fn a_job_whose_server_lacks_its_secret_is_invalid_and_others_are_not() {
     let keys = "[mcp.servers.w.env.secret]\nTOKEN = { env = \"W_TOKEN\" }";
-    let model = calls(&[]);
+    let model = Stub::calling(&[]);
     let house = house(&model, &server(&["plain"], keys), "");
     house.job("other", "[agent]\nprompt = \"go\"\n");
     house.job("typo", &JOB.replace("\"w\"", "\"ww\""));
@@ -474,7 +456,7 @@ fn a_job_whose_server_lacks_its_secret_is_invalid_and_others_are_not() {
 
 #[test]
 fn a_run_is_played_again_without_its_servers() {
-    let model = calls(&[("w__echo", json!({"text": "recorded"})), ("w__die", json!({}))]);
+    let model = Stub::calling(&[("w__echo", json!({"text": "recorded"})), ("w__die", json!({}))]);
     let house = house(&model, &server(&["plain"], ""), "");
     let said = house.say(&["test", "j", "--record"]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -489,8 +471,10 @@ fn a_run_is_played_again_without_its_servers() {
 
 #[test]
 fn the_next_model_of_a_run_has_its_servers_too() {
-    let model =
-        calls(&[("w__echo", json!({"text": "first"})), ("w__echo", json!({"text": "second"}))]);
+    let model = Stub::calling(&[
+        ("w__echo", json!({"text": "first"})),
+        ("w__echo", json!({"text": "second"})),
+    ]);
     let house = asking(&model, "", &format!("{}\n", server(&["plain"], "")));
     house.job(
         "j",
@@ -558,7 +542,7 @@ impl Drop for Near {
 #[test]
 fn a_server_that_runs_already_is_reached_by_http() {
     let near = Near::start("tk-0123456789abcdef");
-    let model = calls(&[
+    let model = Stub::calling(&[
         ("w__echo", json!({"text": "over http"})),
         ("w__busy", json!({})),
         ("w__large", json!({"bytes": 20_000_000})),
@@ -593,7 +577,7 @@ fn a_server_that_runs_already_is_reached_by_http() {
 #[test]
 fn a_server_that_cannot_be_reached_fails_the_run_and_is_named() {
     let near = Near::start("another token");
-    let model = calls(&[]);
+    let model = Stub::calling(&[]);
     let table =
         [(near.port.clone(), "did not answer as one"), ("1".to_owned(), "did not answer as one")];
     for (port, words) in table {
@@ -610,7 +594,7 @@ fn a_server_that_cannot_be_reached_fails_the_run_and_is_named() {
 fn what_a_server_gives_is_there_within_a_moment() {
     // A call is a message there and one back: nothing polls.
     let many: Vec<_> = (0..25).map(|n| ("w__echo", json!({"text": n.to_string()}))).collect();
-    let model = calls(&many);
+    let model = Stub::calling(&many);
     let house = house(&model, &server(&["plain"], ""), "");
     let (_, run) = house.run("j");
     assert_eq!(run["tools"]["calls"], 25, "{run:#}");
@@ -620,7 +604,7 @@ fn what_a_server_gives_is_there_within_a_moment() {
 
 #[test]
 fn doctor_starts_each_server_and_says_which_cannot_be_had() {
-    let model = calls(&[]);
+    let model = Stub::calling(&[]);
     let dead = "[mcp.servers.dead]\ncommand = [\"sh\", \"-c\", \"exit 3\"]\n";
     let house = asking(&model, "", &(server(&["plain"], "") + dead));
     let said = house.say(&["doctor", "--json"]);

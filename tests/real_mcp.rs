@@ -12,7 +12,7 @@ use std::process::Command;
 
 use punctual::process::{Filters, offered};
 use serde_json::{Value, json};
-use support::stub::{Act, Stub, call, finish, head, text};
+use support::stub::Stub;
 use support::{House, asking};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/mcp-servers");
@@ -38,28 +38,6 @@ fn server(name: &str, command: &[String], keys: &str) -> String {
     format!("[mcp.servers.{name}]\ncommand = {}\n{keys}\n", json!(command))
 }
 
-/// A model that calls these in a row, one a turn, and then says `fine`.
-fn calls(calls: &[(&str, Value)]) -> Stub {
-    let of = |(tool, arguments): &(&str, Value)| {
-        head() + &call(tool, &arguments.to_string()) + &finish("tool_calls")
-    };
-    let answers: Vec<_> = calls.iter().map(of).collect();
-    Stub::answering(move |request| {
-        let said = |message: &&Value| message["role"] == "assistant";
-        let turn = request["messages"].as_array().unwrap().iter().filter(said).count();
-        let end = || head() + &text("fine") + &finish("stop");
-        vec![Act::Say(answers.get(turn).cloned().unwrap_or_else(end))]
-    })
-}
-
-/// What the model was told of its calls.
-fn told(model: &Stub) -> Vec<String> {
-    let last = model.requests().pop().unwrap();
-    let messages = last["messages"].as_array().unwrap().clone();
-    let results = messages.iter().filter(|message| message["role"] == "tool");
-    results.map(|message| message["content"].as_str().unwrap().to_owned()).collect()
-}
-
 /// Runs the job `j`, which has to succeed, and looks at what is left.
 fn run(house: &House, job: &str) -> Vec<Value> {
     house.job("j", job);
@@ -72,7 +50,7 @@ fn run(house: &House, job: &str) -> Vec<Value> {
 #[test]
 fn everything_is_called_by_its_allow_list_and_a_long_operation_lives_by_its_progress() {
     let Some(installed) = installed() else { return };
-    let model = calls(&[
+    let model = Stub::calling(&[
         ("every__echo", json!({ "message": "grüße" })),
         ("every__get-sum", json!({ "a": 2, "b": 40 })),
         ("every__get-tiny-image", json!({})),
@@ -89,7 +67,7 @@ fn everything_is_called_by_its_allow_list_and_a_long_operation_lives_by_its_prog
     let called = run(&house, job);
     let outcomes: Vec<_> = called.iter().map(|row| row[1].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["ok", "ok", "ok", "denied", "ok", "timed_out", "ok"]);
-    let told = told(&model);
+    let told = model.told();
     assert!(told[0].contains("grüße") && told[1].contains("42"), "{told:#?}");
     assert!(told[2].contains("[image, image/png") && !told[2].contains("iVBOR"), "{}", told[2]);
     assert!(told[6].contains("still here"), "{}", told[6]);
@@ -101,7 +79,7 @@ fn the_time_is_told() {
     let at_noon = json!({
         "source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Tokyo",
     });
-    let model = calls(&[
+    let model = Stub::calling(&[
         ("time__convert_time", at_noon),
         ("time__get_current_time", json!({ "timezone": "Mars/Olympus" })),
     ]);
@@ -109,7 +87,7 @@ fn the_time_is_told() {
     let house = asking(&model, "", &server("time", &command, ""));
     let called = run(&house, "[agent]\nprompt = \"go\"\ntools = []\nmcp = [\"time\"]\n");
     assert_eq!((&called[0][1], &called[1][1]), (&json!("ok"), &json!("error")));
-    let told = told(&model);
+    let told = model.told();
     assert!(told[0].contains("19:00") || told[0].contains("20:00"), "{}", told[0]);
 }
 
@@ -137,7 +115,7 @@ fn a_file_server_that_was_told_of_another_folder_sees_what_its_sandbox_lets_it()
             eprintln!("skipped: this kernel cannot hold a strict sandbox");
             continue;
         }
-        let model = calls(&wanted);
+        let model = Stub::calling(&wanted);
         let house = asking(&model, "", &server("files", &command, ""));
         let job = format!(
             "[agent]\nprompt = \"go\"\ntools = []\nmcp = [\"files\"]\nsandbox = \"{mode}\"\n\
@@ -145,8 +123,8 @@ fn a_file_server_that_was_told_of_another_folder_sees_what_its_sandbox_lets_it()
         );
         let called = run(&house, &job);
         let outcomes: Vec<_> = called.iter().map(|row| row[1].as_str().unwrap()).collect();
-        assert_eq!(outcomes, ["ok", "ok", reads_outside, "error"], "{mode}: {:#?}", told(&model));
+        assert_eq!(outcomes, ["ok", "ok", reads_outside, "error"], "{mode}: {:#?}", model.told());
         assert_eq!(fs::read_to_string(&canary).unwrap(), "sing", "{mode}");
-        assert!(told(&model)[1].contains("hello"));
+        assert!(model.told()[1].contains("hello"));
     }
 }

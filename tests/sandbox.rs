@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use punctual::process::{Filters, offered};
 use serde_json::{Value, json};
 use support::scripts::PLAIN;
-use support::stub::{Act, Stub, call, finish, head, text};
+use support::stub::{Act, Stub, finish, head, text};
 use support::{House, asking};
 use tempfile::TempDir;
 
@@ -41,27 +41,6 @@ fn has_mounts() -> bool {
         eprintln!("skipped: modes, owners and times, since there are no mounts of one's own here");
     }
     has_mounts
-}
-
-/// One call a turn, then `fine`.
-fn calls(calls: Vec<(&'static str, Value)>) -> Stub {
-    Stub::answering(move |request| {
-        let said = |message: &&Value| message["role"] == "assistant";
-        let turn = request["messages"].as_array().unwrap().iter().filter(said).count();
-        let end = || head() + &text("fine") + &finish("stop");
-        let ask = |(tool, arguments): &(&'static str, Value)| {
-            head() + &call(tool, &arguments.to_string()) + &finish("tool_calls")
-        };
-        vec![Act::Say(calls.get(turn).map_or_else(end, ask))]
-    })
-}
-
-/// What the model was told in answer to each call.
-fn answers(stub: &Stub) -> Vec<String> {
-    let requests = stub.requests();
-    let messages = requests.last().unwrap()["messages"].as_array().unwrap().clone();
-    let results = messages.iter().filter(|message| message["role"] == "tool");
-    results.map(|message| message["content"].to_string()).collect()
 }
 
 /// A file that is nobody's business, in a folder of its own.
@@ -181,9 +160,9 @@ fn job(mode: &str, cage: &Cage, house: &House, serve: u32, keys: &str) -> String
 }
 
 /// Does all of `wanted` in one run of a job in `mode`, under a real daemon.
-fn attempt(mode: &str, keys: &str, cage: &Cage, wanted: Vec<(&'static str, Value)>) -> Attempted {
+fn attempt(mode: &str, keys: &str, cage: &Cage, wanted: &[(&'static str, Value)]) -> Attempted {
     let count = wanted.len();
-    let stub = calls(wanted);
+    let stub = Stub::calling(wanted);
     let house = asking(&stub, "", "");
     house.job("other", PLAIN);
     let serve = house.serve();
@@ -207,7 +186,7 @@ fn attempt(mode: &str, keys: &str, cage: &Cage, wanted: Vec<(&'static str, Value
     let mut kept = fs::read_dir(house.path("state/workspaces")).unwrap().flatten();
     assert!(kept.all(|entry| entry.file_name() == "another"));
     assert_eq!(serve.stop().code, Some(0));
-    let said = answers(&stub);
+    let said = stub.told();
     assert_eq!(said.len(), count);
     Attempted { said, _house: house }
 }
@@ -229,8 +208,8 @@ fn a_strict_job_can_neither_read_nor_change_what_is_outside() {
     }
     let cage = Cage::new();
     let before = cage.state();
-    let wanted = ATTEMPTS.iter().map(|&command| exec(command)).collect();
-    let attempted = attempt("strict", "network = \"on\"", &cage, wanted);
+    let wanted: Vec<_> = ATTEMPTS.iter().map(|&command| exec(command)).collect();
+    let attempted = attempt("strict", "network = \"on\"", &cage, &wanted);
     for (command, said) in ATTEMPTS.iter().zip(&attempted.said) {
         assert!(!said.contains(CANARY), "{command}: {said}");
         assert!(!said.contains("SQLite format"), "{command}: {said}");
@@ -254,8 +233,8 @@ fn a_job_in_its_workspace_can_change_nothing_outside() {
     // Without mounts of our own only a strict job is kept from those.
     let has_mounts = has_mounts();
     let tries: Vec<_> = ATTEMPTS.iter().filter(|it| has_mounts || !of_modes(it)).collect();
-    let wanted = tries.iter().map(|command| exec(command)).collect();
-    let attempted = attempt("workspace", "", &cage, wanted);
+    let wanted: Vec<_> = tries.iter().map(|command| exec(command)).collect();
+    let attempted = attempt("workspace", "", &cage, &wanted);
     for (command, said) in tries.iter().zip(&attempted.said) {
         // It may look at the cage, but not at what is the scheduler's.
         assert!(!said.contains("SQLite format"), "{command}: {said}");
@@ -308,7 +287,7 @@ fn file_tools_are_not_led_out_by_links_that_come_and_go() {
         std::thread::spawn(move || swing(&root, &outside, &stop))
     };
     let workdir = format!("workdir = \"{}\"", root.display());
-    let attempted = attempt("workspace", &workdir, &cage, wanted);
+    let attempted = attempt("workspace", &workdir, &cage, &wanted);
     stop.store(true, Ordering::Relaxed);
     assert!(swinging.join().unwrap() > 100, "the link came and went while the tools worked");
     for said in &attempted.said {
@@ -337,7 +316,7 @@ fn a_workdir_with_the_scheduler_in_it_is_writable_around_that() {
     if !is_whole() {
         return;
     }
-    let stub = calls(vec![
+    let stub = Stub::calling(&[
         exec("echo x > jobs/other.toml; touch jobs/new.toml; mv jobs aside; rm -rf jobs"),
         exec("cat state/punctual.db | head -c 15; touch state/new; mv state aside"),
         exec("echo x > config.toml; rm -f config.toml; mv config.toml aside"),
@@ -358,9 +337,9 @@ fn a_workdir_with_the_scheduler_in_it_is_writable_around_that() {
     assert_eq!(fs::read_to_string(house.path("config.toml")).unwrap(), config);
     assert!(!house.path("jobs/new.toml").exists() && !house.path("aside").exists());
     assert!(!house.path("state/new").exists());
-    let said = answers(&stub);
+    let said = stub.told();
     assert!(!said[1].contains("SQLite"), "{}", said[1]);
-    assert!(said[3].contains("fn\\n[agent]"), "{}", said[3]);
+    assert!(said[3].contains("fn\n[agent]"), "{}", said[3]);
     assert!(said[4].contains("kept"), "{}", said[4]);
     for refused in &said[5..] {
         assert!(refused.contains("belongs to the scheduler"), "{refused}");

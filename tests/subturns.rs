@@ -247,3 +247,37 @@ fn a_recorded_part_is_played_again_with_its_requests_and_calls() {
     assert!(said.stdout.contains("4 requests, 2 tool calls"), "{said:?}");
     assert_eq!((stub.requests().len(), house.path("work/made").exists()), (asked, false));
 }
+
+// semantics §8, row before_tool_call: nothing gets past a gate by being part of a call, and a gate
+// that ends the run ends all of it.
+#[test]
+fn hooks_are_asked_of_the_calls_of_a_part_too() {
+    let refuse = |more: &str| {
+        let answer = format!("{{\\\"block\\\": true, \\\"reason\\\": \\\"no shell\\\"{more}}}");
+        let script = format!("grep -q '.tool.:.exec.' && echo '{answer}'; true");
+        format!(
+            "[[hooks]]\non = \"before_tool_call\"\nname = \"guard\"\ncommand = [\"sh\", \"-c\", \"{script}\"]\n"
+        )
+    };
+    let table = [("", "succeeded"), (", \\\"end_run\\\": true", "failed")];
+    for (more, state) in table {
+        let stub = model(|prompt, turn, request| match (prompt, turn) {
+            ("go", 0) => calls("subturn", &json!({"prompt": "part: look"})),
+            ("go", _) => says("fine"),
+            ("part: look", 0) => calls("exec", &json!({"command": "touch made"})),
+            _ => {
+                assert!(request.to_string().contains("no shell"), "{request:#}");
+                says("refused")
+            }
+        });
+        let house = asking(&stub, "", &refuse(more));
+        house.job("j", JOB);
+        let (_, run) = house.run("j");
+        assert_eq!(run["state"], state, "{run:#}");
+        let exec = tool_calls(&house).into_iter().find(|call| call[1] == "exec").unwrap();
+        assert_eq!(exec, json!([2, "exec", "denied", 1]));
+        let kind = if state == "failed" { json!("hook_blocked") } else { Value::Null };
+        assert_eq!(run["error"]["kind"], kind, "{run:#}");
+        house.assert_nothing_is_left();
+    }
+}

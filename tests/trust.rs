@@ -12,22 +12,6 @@ use support::scripts::{KEY, PLAIN, exec_job, exec_script};
 use support::stub::{Act, Stub, call, finish, head, refusal, text};
 use support::{House, asking, scripted};
 
-/// The whole of what is asked for in a row: one call a turn, then `fine`.
-fn calls(calls: &[(&str, Value)]) -> Stub {
-    let answers: Vec<_> = calls
-        .iter()
-        .map(|(tool, arguments)| {
-            head() + &call(tool, &arguments.to_string()) + &finish("tool_calls")
-        })
-        .collect();
-    Stub::answering(move |request| {
-        let said = |message: &&Value| message["role"] == "assistant";
-        let turn = request["messages"].as_array().unwrap().iter().filter(said).count();
-        let end = || head() + &text("fine") + &finish("stop");
-        vec![Act::Say(answers.get(turn).cloned().unwrap_or_else(end))]
-    })
-}
-
 /// Tool, outcome and count of every call of the newest run.
 fn verdicts(house: &House) -> Vec<Value> {
     house.rows("SELECT tool, outcome FROM v1_tool_calls ORDER BY run_id, n")
@@ -128,7 +112,7 @@ fn split() -> Vec<Act> {
 fn a_run_changes_no_other_job() {
     let edit = json!({"path": "jobs/prod-alert.toml", "old": "go", "new": "stop"});
     let write = |path: &str| json!({"path": path, "content": "enabled = false\n"});
-    let stub = calls(&[
+    let stub = Stub::calling(&[
         ("edit", edit),
         ("write", write("jobs/prod-alert.toml")),
         ("write", write("jobs/fresh.toml")),
@@ -193,7 +177,7 @@ fn what_a_job_does_not_allow_is_refused_whatever_the_words() {
     ];
     // With the tools that are named, and with those of a job that names none.
     for tools in ["tools = [\"read\"]\n", ""] {
-        let stub = calls(asked);
+        let stub = Stub::calling(asked);
         let house = asking(&stub, "", "");
         house.write("secret.txt", "out of reach");
         fs::create_dir_all(house.path("work/inside")).unwrap();

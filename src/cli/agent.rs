@@ -5,14 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::context::{Context, Place, block_on, no_model_hint};
-use super::holder::{self, OwnDaemon};
-use super::output::{self, Done, Failed, code, note};
-use super::run::{Form, follow, print, print_sent, stored};
-use crate::daemon::{Client, ControlError, Heard, Obeyed, Reply, Request};
+use super::holder::OwnDaemon;
+use super::output::{self, Done, Failed, note};
+use super::run::{Came, Form, ask_and_wait, follow, unexpected};
+use crate::daemon::{Client, Heard, Obeyed, Reply, Request};
 use crate::store::{Reader, RunRecord, database_in};
-
-/// How many processes may leave between being reached and taking the request.
-const REACHED_MAX: usize = 20;
 
 /// A message that was told to a run which then failed goes on to a run of its own: how often that
 /// is looked for, and in which distance.
@@ -35,73 +32,21 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What came of a message.
-enum Answer {
-    Heard(Heard),
-    Obeyed(Obeyed),
-}
-
 pub(super) fn agent(context: &Context, args: &Args) -> Done {
     let place = Place::from(context.config()?);
     let form = if args.json { Form::Programs } else { Form::People };
     if let (Form::People, Some(hint)) = (form, place.config.as_ref().and_then(no_model_hint)) {
         note(&hint);
     }
-    block_on(async {
-        for _ in 0..REACHED_MAX {
-            let own = if args.detach { OwnDaemon::Never } else { OwnDaemon::IfNeeded };
-            let (mut client, mut daemon) = holder::reach(&place, own).await?;
-            let done = match ask(&mut client, args).await {
-                Ok(None) => continue,
-                Ok(Some(Answer::Obeyed(obeyed))) => tell_obeyed(&obeyed, form),
-                Ok(Some(Answer::Heard(heard))) if args.detach => tell_heard(&heard, form),
-                Ok(Some(Answer::Heard(heard))) => {
-                    match to_its_end(client, &place, form, heard).await {
-                        Ok(None) => {
-                            if let Some(own) = daemon {
-                                own.close_row().await;
-                            }
-                            return Ok(code::CANCELLED.into());
-                        }
-                        Ok(Some(record)) => {
-                            print(&record, form)?;
-                            if let Some(daemon) = daemon.take() {
-                                daemon.ended().await?;
-                            }
-                            print_sent(&stored(&place, &record.run_id)?, form)
-                        }
-                        Err(failed) => Err(failed),
-                    }
-                }
-                Err(failed) => Err(failed),
-            };
-            if let Some(daemon) = daemon {
-                daemon.ended().await?;
-            }
-            return done;
-        }
-        Err(Failed::refused("whoever holds the state folder leaves before it answers"))
-    })?
-}
-
-/// Says it; `None` if the process left before it took the request.
-async fn ask(client: &mut Client, args: &Args) -> Result<Option<Answer>, Failed> {
+    let own = if args.detach { OwnDaemon::Never } else { OwnDaemon::IfNeeded };
     let (message, session) = (args.message.clone(), Some(args.session.clone()));
-    let asked = match client.ask(&Request::Agent { message, session }).await {
-        Ok(()) => client.next().await,
-        Err(error) => Err(error),
-    };
-    match asked {
-        Ok(Some(Reply::Heard(heard))) => Ok(Some(Answer::Heard(*heard))),
-        Ok(Some(Reply::Obeyed(obeyed))) => Ok(Some(Answer::Obeyed(*obeyed))),
-        Ok(Some(Reply::Refused { reason, message })) => match reason.as_str() {
-            "gone" => Ok(None),
-            _ => Err(holder::refusal(&reason, message)),
-        },
-        Ok(None) | Err(ControlError::Io(_)) => Ok(None),
-        Ok(other) => Err(Failed::refused(format!("no answer to the request: {other:?}"))),
-        Err(error) => Err(error.into()),
-    }
+    let request = Request::Agent { message, session };
+    block_on(ask_and_wait(&place, own, form, &request, async |client, reply| match reply {
+        Reply::Obeyed(obeyed) => tell_obeyed(&obeyed, form).map(Came::Said),
+        Reply::Heard(heard) if args.detach => tell_heard(&heard, form).map(Came::Said),
+        Reply::Heard(heard) => to_its_end(client, &place, form, *heard).await.map(Came::of),
+        reply => Err(unexpected(&reply)),
+    }))?
 }
 
 /// Shows how the run goes that has the message. One that fails before it has heard it passes it on

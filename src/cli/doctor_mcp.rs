@@ -1,12 +1,16 @@
 //! Whether the MCP servers of the configuration can be had: each is started, or reached, as for a
 //! run, lists its tools and is ended.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::context::now;
 use crate::config::{Config, McpServer};
 use crate::job::Masker;
 use crate::process::{Confinement, Household, SupervisorPath, base_environment};
+use crate::run::RunId;
 use crate::tools::{
     ExecPolicy, McpServers, SentTexts, ServerSpec, ToolContext, ToolSet, Updates, Workspace,
 };
@@ -24,8 +28,10 @@ pub(super) async fn try_server(
     let spec = ServerSpec::read(name, server, ceiling, &config.environment)?;
     let secrets = server.secrets(name, &config.environment)?;
     let masker = Arc::new(Masker::new(secrets));
-    let folder = std::env::temp_dir().join(format!("punctual-doctor-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).map_err(|error| format!("no folder for it: {error}"))?;
+    let folder = std::env::temp_dir().join(format!("punctual-doctor-{}", RunId::new(now())));
+    // Refused if somebody has made it first.
+    let made = DirBuilder::new().mode(0o700).create(&folder);
+    made.map_err(|error| format!("no folder for it: {error}"))?;
     let household = Household::new(SupervisorPath::current_exe(), "doctor");
     let found = match Workspace::open(&folder, &[]) {
         Ok(workspace) => {

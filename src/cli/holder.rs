@@ -16,7 +16,7 @@ use crate::store::Store;
 const REACH_WITHIN: Duration = Duration::from_secs(10);
 
 /// How many processes may leave between being reached and answering.
-const REACHED_MAX: usize = 20;
+pub(super) const REACHED_MAX: usize = 20;
 
 /// How long the row of a run that is left behind may take to be closed.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
@@ -96,27 +96,39 @@ pub(super) async fn reach(place: &Place, own: OwnDaemon) -> Result<(Client, Opti
     })?
 }
 
+/// What it answers to `request`; `None` if it left before it took that. A refusal is an error.
+pub(super) async fn say(client: &mut Client, request: &Request) -> Result<Option<Reply>, Failed> {
+    let asked = match client.ask(request).await {
+        Ok(()) => client.next().await,
+        Err(error) => Err(error),
+    };
+    match asked {
+        Ok(Some(Reply::Refused { reason, .. })) if reason == "gone" => Ok(None),
+        Ok(Some(Reply::Refused { reason, message })) => Err(refusal(&reason, message)),
+        Ok(reply) => Ok(reply),
+        Err(ControlError::Io(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Asks it, and returns what it answers when that is no refusal.
 pub(super) async fn ask(place: &Place, request: &Request) -> Result<Reply, Failed> {
     for _ in 0..REACHED_MAX {
         let (mut client, own) = reach(place, OwnDaemon::IfNeeded).await?;
-        let asked = match client.ask(request).await {
-            Ok(()) => client.next().await,
-            Err(error) => Err(error),
-        };
+        let said = say(&mut client, request).await;
         if let Some(own) = own {
             own.ended().await?;
         }
-        match asked {
-            Ok(Some(Reply::Refused { reason, .. })) if reason == "gone" => {}
-            Ok(Some(Reply::Refused { reason, message })) => return Err(refusal(&reason, message)),
-            Ok(Some(reply)) => return Ok(reply),
-            // It left before it looked at the request.
-            Ok(None) | Err(ControlError::Io(_)) => {}
-            Err(error) => return Err(error.into()),
+        if let Some(reply) = said? {
+            return Ok(reply);
         }
     }
-    Err(Failed::refused("whoever holds the state folder leaves before it answers"))
+    Err(nobody_stays())
+}
+
+/// Each one that was reached has left.
+pub(super) fn nobody_stays() -> Failed {
+    Failed::refused("whoever holds the state folder leaves before it answers")
 }
 
 /// A refusal with the exit code that its reason has.

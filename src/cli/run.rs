@@ -1,5 +1,7 @@
 //! `run JOB`: now, with the same code, lanes and limits as at its time.
 
+use std::process::ExitCode;
+
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -16,9 +18,6 @@ use crate::config::{Config, load_jobs};
 use crate::daemon::{Client, ControlError, Reply, Request, Target};
 use crate::run::{ErrorKind, PayloadKind};
 use crate::store::{Reader, RunRecord, database_in};
-
-/// How many processes may leave between being reached and taking the request.
-const REACHED_MAX: usize = 20;
 
 /// For whom a run is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,43 +60,81 @@ pub(super) fn run(context: &Context, args: &Args) -> Done {
     {
         note(&hint);
     }
-    block_on(async {
-        for _ in 0..REACHED_MAX {
-            let own = if args.detach { OwnDaemon::Never } else { OwnDaemon::IfNeeded };
-            let (mut client, mut daemon) = holder::reach(&place, own).await?;
-            let done = match ask(&mut client, args, slot).await {
-                Ok(Some(run_id)) if args.detach && args.json => {
-                    output::json(&json!({ "run_id": run_id }))
-                }
-                Ok(Some(run_id)) if args.detach => output::say(&run_id),
-                Ok(Some(run_id)) => match follow(client, &place, form, &run_id).await {
-                    // Its own daemon, if there is one, is not waited for either: the processes of
-                    // the run end with it.
-                    Ok(None) => {
-                        if let Some(own) = daemon {
-                            own.close_row().await;
-                        }
-                        return Ok(code::CANCELLED.into());
-                    }
-                    Ok(Some(record)) => {
-                        print(&record, form)?;
-                        if let Some(daemon) = daemon.take() {
-                            daemon.ended().await?;
-                        }
-                        print_sent(&stored(&place, &run_id)?, form)
-                    }
-                    Err(failed) => Err(failed),
-                },
-                Ok(None) => continue,
-                Err(failed) => Err(failed),
-            };
-            if let Some(daemon) = daemon {
-                daemon.ended().await?;
-            }
-            return done;
+    let own = if args.detach { OwnDaemon::Never } else { OwnDaemon::IfNeeded };
+    let Args { job, force, no_deliver, .. } = args;
+    let request = Request::Run { job: job.clone(), slot, force: *force, no_deliver: *no_deliver };
+    block_on(ask_and_wait(&place, own, form, &request, async |client, reply| {
+        let Reply::Accepted { run_id } = reply else { return Err(unexpected(&reply)) };
+        match form {
+            _ if !args.detach => follow(client, &place, form, &run_id).await.map(Came::of),
+            Form::Programs => output::json(&json!({ "run_id": run_id })).map(Came::Said),
+            Form::People => output::say(&run_id).map(Came::Said),
         }
-        Err(Failed::refused("whoever holds the state folder leaves before it answers"))
-    })?
+    }))?
+}
+
+/// What came of what was asked for.
+pub(super) enum Came {
+    /// It has been said; nobody waits for more.
+    Said(ExitCode),
+    /// The run is over.
+    Ended(Box<RunRecord>),
+    /// Somebody will not even wait for its clean-up.
+    Left,
+}
+
+impl Came {
+    pub(super) fn of(record: Option<RunRecord>) -> Self {
+        record.map_or(Self::Left, |record| Self::Ended(Box::new(record)))
+    }
+}
+
+/// Asks whoever holds the state folder, if need be this very process, and tells what `wait` has
+/// found to have come of it.
+pub(super) async fn ask_and_wait(
+    place: &Place,
+    own: OwnDaemon,
+    form: Form,
+    request: &Request,
+    wait: impl AsyncFn(Client, Reply) -> Result<Came, Failed>,
+) -> Done {
+    for _ in 0..holder::REACHED_MAX {
+        let (mut client, mut daemon) = holder::reach(place, own).await?;
+        let came = match holder::say(&mut client, request).await {
+            Ok(None) => continue,
+            Ok(Some(reply)) => wait(client, reply).await,
+            Err(failed) => Err(failed),
+        };
+        let done = match came {
+            Ok(Came::Said(code)) => Ok(code),
+            // Its own daemon, if there is one, is not waited for either: the processes of the run
+            // end with it.
+            Ok(Came::Left) => {
+                if let Some(own) = daemon {
+                    own.close_row().await;
+                }
+                return Ok(code::CANCELLED.into());
+            }
+            Ok(Came::Ended(record)) => {
+                print(&record, form)?;
+                if let Some(daemon) = daemon.take() {
+                    daemon.ended().await?;
+                }
+                print_sent(&stored(place, &record.run_id)?, form)
+            }
+            Err(failed) => Err(failed),
+        };
+        if let Some(daemon) = daemon {
+            daemon.ended().await?;
+        }
+        return done;
+    }
+    Err(holder::nobody_stays())
+}
+
+/// An answer to something else.
+pub(super) fn unexpected(reply: &Reply) -> Failed {
+    Failed::refused(format!("no answer to the request: {reply:?}"))
 }
 
 /// The due time that `text` names.
@@ -116,30 +153,6 @@ pub(super) fn slot(text: &str, job: &str, config: &Config) -> Result<Timestamp, 
     }
     let near = nearest_dues(schedule, at, &scheduled.zone);
     Err(Failed::usage(format!("--slot `{text}` is no due time of `{job}`: {near}")))
-}
-
-/// Asks for the run; `None` if the process left before it took the request.
-async fn ask(
-    client: &mut Client,
-    args: &Args,
-    slot: Option<Timestamp>,
-) -> Result<Option<String>, Failed> {
-    let Args { job, force, no_deliver, .. } = args;
-    let request = Request::Run { job: job.clone(), slot, force: *force, no_deliver: *no_deliver };
-    let asked = match client.ask(&request).await {
-        Ok(()) => client.next().await,
-        Err(error) => Err(error),
-    };
-    match asked {
-        Ok(Some(Reply::Accepted { run_id })) => Ok(Some(run_id)),
-        Ok(Some(Reply::Refused { reason, message })) => match reason.as_str() {
-            "gone" => Ok(None),
-            _ => Err(holder::refusal(&reason, message)),
-        },
-        Ok(None) | Err(ControlError::Io(_)) => Ok(None),
-        Ok(other) => Err(Failed::refused(format!("no answer to the request: {other:?}"))),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Shows how the run goes until it has ended, or until somebody will not even wait for its
@@ -205,7 +218,7 @@ async fn cancel(place: &Place, run_id: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-pub(super) fn stored(place: &Place, run_id: &str) -> Result<RunRecord, Failed> {
+fn stored(place: &Place, run_id: &str) -> Result<RunRecord, Failed> {
     let reader = Reader::open(&database_in(&place.state_dir))?;
     reader
         .run(run_id)?
@@ -213,7 +226,7 @@ pub(super) fn stored(place: &Place, run_id: &str) -> Result<RunRecord, Failed> {
 }
 
 /// What a person is shown as soon as it is known.
-pub(super) fn print(record: &RunRecord, form: Form) -> Result<(), Failed> {
+fn print(record: &RunRecord, form: Form) -> Result<(), Failed> {
     if form == Form::Programs {
         return Ok(());
     }
@@ -228,7 +241,7 @@ pub(super) fn print(record: &RunRecord, form: Form) -> Result<(), Failed> {
 }
 
 /// The rest: what has become of what is sent. The process that was there for the run has sent it.
-pub(super) fn print_sent(record: &RunRecord, form: Form) -> Done {
+fn print_sent(record: &RunRecord, form: Form) -> Done {
     let gated = record.error.as_ref().is_some_and(|error| error.kind == ErrorKind::Gate);
     if gated && form == Form::Programs {
         let run_id = &record.run_id;

@@ -5,8 +5,6 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 use super::holdings::Holdings;
 use super::run::{Executor, Ticket};
 use super::stop::Stop;
@@ -37,7 +35,7 @@ impl Executor {
         };
         let place = |path: &PathBuf| without_links(path).map_err(|error| internal(path, &error));
         let mut own = Vec::new();
-        if starts_processes(ticket, agent) {
+        if starts_processes(agent) {
             own.push(place(&self.temporary(ticket, holdings).await?)?);
         }
         let mut writable = Vec::new();
@@ -101,9 +99,8 @@ impl Executor {
     }
 }
 
-fn starts_processes(ticket: &Ticket, agent: &AgentSpec) -> bool {
-    let servers = ticket.spec.effective.pointer("/agent/mcp").and_then(Value::as_array);
-    agent.tools.iter().any(|tool| tool == "exec") || servers.is_some_and(|it| !it.is_empty())
+fn starts_processes(agent: &AgentSpec) -> bool {
+    agent.tools.iter().any(|tool| tool == "exec") || !agent.mcp.is_empty()
 }
 
 /// What the name of a run's folder for temporary files ends with.

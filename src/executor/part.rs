@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use super::progress::Progress;
 use super::watchdog::{RunLimits, Tripped, Watchdog};
 use crate::run::Phase;
-use crate::turn::{Model, Observer, PartEnd, Turn};
+use crate::turn::{Model, Observer, PartEnd, Turn, TurnEnd};
 
 /// Which call a part goes on in, and who watches the run around it.
 #[derive(Clone, Copy)]
@@ -39,6 +39,7 @@ impl Progress<'_> {
             let driven = turn.drive(model, &progress as &dyn Observer);
             match watchdog.guard(driven).await {
                 Ok(Ok(reply)) => Ok(reply),
+                Ok(Err(TurnEnd::HookBlocked(blocked))) => Err(PartEnd::Blocked(blocked)),
                 Ok(Err(end)) => Err(PartEnd::Failed(self.masker.mask(&end.to_string()).into())),
                 Err(Tripped::Deadline(limit)) => {
                     Err(PartEnd::Cut(format!("it took longer than {limit:?}")))

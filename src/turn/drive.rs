@@ -1,5 +1,6 @@
 //! The loop: ask, stream, call tools, ask again.
 
+mod calls;
 mod nested;
 
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 
 use super::budget::{AttemptBill, Bill, Bounds, OverLimit};
-use super::compaction::{Ladder, fitting};
+use super::compaction::Ladder;
 use super::observe::{Observer, TurnEvent};
 use super::shape::Left;
 use super::shown::Shown;
@@ -15,19 +16,16 @@ use super::talk::Talk;
 use super::window::Window;
 use crate::clock::Clock;
 use crate::config::Price;
-use crate::hooks::{Blocked, Ends, HookSite};
+use crate::hooks::{Blocked, HookSite};
 use crate::job::{Manner, Masker, Thinking, Usd};
 use crate::process::Household;
 use crate::provider::{
-    AssistantTurn, Completion, Fault, FaultClass, Finish, Message, Provider, Request, StreamEvent,
-    ToolCall, Usage, explained,
+    Completion, Fault, FaultClass, Finish, Message, Provider, Request, StreamEvent, ToolCall,
+    Usage, explained,
 };
 use crate::run::{Payload, Phase};
 use crate::session::{Inbox, Remembered, Trace, Transcript, TranscriptError};
-use crate::tools::{ToolContext, ToolOutcome, ToolSet, Verdict, without_images};
-
-/// The same call with the same result, so many times in a row, is a loop.
-const REPEATS_MAX: u32 = 5;
+use crate::tools::{ToolContext, ToolSet};
 
 /// The model that answers now.
 #[derive(Clone)]
@@ -391,126 +389,5 @@ impl Turn {
             output_tokens: usage.output_tokens,
         });
         completion
-    }
-
-    async fn call_tools(
-        &mut self,
-        said: AssistantTurn,
-        model: &Model,
-        observer: &dyn Observer,
-    ) -> Result<(), TurnEnd> {
-        let window = self.window(model);
-        observer.entered(Phase::Tool);
-        for call in said.tool_calls {
-            let (outcome, blocked) = self.call_one(&call, model, observer).await;
-            let content = bounded(&self.masker.mask(&without_images(&outcome.content)), window);
-            let content = match self.persisted(&call, &content, outcome.verdict).await {
-                Some(changed) => bounded(&self.masker.mask(&changed), window),
-                None => content,
-            };
-            let result = Message::ToolResult {
-                call_id: call.id.clone(),
-                name: call.name.clone(),
-                content: content.clone(),
-                is_error: outcome.verdict != Verdict::Ok,
-            };
-            self.add(result, None).await;
-            self.note_hooks().await;
-            if let Some(blocked) = blocked.filter(|it| it.ends == Ends::Run) {
-                return Err(TurnEnd::HookBlocked(blocked));
-            }
-            self.refuse_loops(call, content)?;
-        }
-        Ok(())
-    }
-
-    async fn call_one(
-        &mut self,
-        call: &ToolCall,
-        model: &Model,
-        observer: &dyn Observer,
-    ) -> (ToolOutcome, Option<Blocked>) {
-        self.tally.tool_calls += 1;
-        // A model may call anything anything: what is stored and shown of it is masked.
-        let masker = Arc::clone(&self.masker);
-        let (n, tool) = (self.tally.tool_calls, &*masker.mask(&call.name));
-        observer.tell(TurnEvent::ToolStart { n, tool, arguments: &call.arguments });
-        let (started_at, start) = (self.clock.wall(), self.clock.monotonic());
-        let (outcome, blocked) = self.call_and_tell(call, n, model, observer).await;
-        match outcome.verdict {
-            Verdict::Ok => {}
-            Verdict::Denied => self.tally.denied_calls += 1,
-            Verdict::Error | Verdict::TimedOut => self.tally.tool_errors += 1,
-        }
-        self.shown.called(call, &outcome);
-        let duration = self.clock.monotonic() - start;
-        observer.tell(TurnEvent::ToolEnd { n, tool, outcome: &outcome, started_at, duration });
-        (outcome, blocked)
-    }
-
-    /// Calls a tool and tells how far it has come.
-    async fn call_and_tell(
-        &mut self,
-        call: &ToolCall,
-        n: u32,
-        model: &Model,
-        observer: &dyn Observer,
-    ) -> (ToolOutcome, Option<Blocked>) {
-        let (mut updates, masker) = (self.context.updates.listen(), Arc::clone(&self.masker));
-        let work = self.call_if_allowed(call, n, model, observer);
-        tokio::pin!(work);
-        loop {
-            tokio::select! {
-                biased;
-                outcome = &mut work => return outcome,
-                Ok(()) = updates.changed() => {
-                    let (tool, update) = (&*masker.mask(&call.name), updates.borrow_and_update().clone());
-                    observer.tell(TurnEvent::ToolUpdate { n, tool, update: &update });
-                }
-            }
-        }
-    }
-
-    fn refuse_loops(&mut self, call: ToolCall, result: String) -> Result<(), TurnEnd> {
-        let same = self.last_call.as_ref().is_some_and(|(last, last_result)| {
-            last.name == call.name && last.arguments == call.arguments && *last_result == result
-        });
-        self.repeats = if same { self.repeats + 1 } else { 1 };
-        if self.repeats >= REPEATS_MAX {
-            return Err(TurnEnd::ToolLoop { tool: call.name, times: self.repeats });
-        }
-        self.last_call = Some((call, result));
-        Ok(())
-    }
-}
-
-/// What of a tool's result enters the context: what is dense is cut to the same part of the window.
-fn bounded(text: &str, window: Window) -> String {
-    fitting(&cut(text, window.tool_result_chars()), window.tool_result_tokens())
-}
-
-/// `text`, or its head and tail with the cut stated.
-pub(crate) fn cut(text: &str, chars_max: usize) -> String {
-    let length = text.chars().count();
-    if length <= chars_max {
-        return text.to_owned();
-    }
-    let half = chars_max / 2;
-    let head: String = text.chars().take(half).collect();
-    let tail: String = text.chars().skip(length - half).collect();
-    format!("{head}\n[… {} characters cut …]\n{tail}", length - 2 * half)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_results_keep_head_and_tail_and_say_what_is_missing() {
-        let text = format!("{}{}", "a".repeat(20_000), "é".repeat(20_000));
-        let short = cut(&text, 16_000);
-        assert!(short.starts_with("aaa") && short.ends_with("ééé"));
-        assert!(short.contains("[… 24000 characters cut …]"));
-        assert_eq!(cut("short", 16_000), "short");
     }
 }

@@ -65,15 +65,15 @@ impl Turn {
             None => self.message_refused(&made).await,
         };
         let start = self.clock.monotonic();
-        let outcome = match &blocked {
+        let (outcome, blocked) = match blocked {
             Some(blocked) => {
                 let words = format!("`{}` was not called: {blocked}", call.name);
                 let outcome = ToolOutcome::new(Verdict::Denied, words);
                 self.tools.note(call, &outcome);
-                outcome
+                (outcome, Some(blocked))
             }
             None if self.opens_part(&made) => self.nest(call, &made, n, model, observer).await,
-            None => self.tools.call_in_place_of(call, &made, &self.context).await,
+            None => (self.tools.call_in_place_of(call, &made, &self.context).await, None),
         };
         let took = self.clock.monotonic() - start;
         self.tell_of_call(&made, &outcome, took).await;

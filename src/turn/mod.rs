@@ -6,6 +6,7 @@
 mod announce;
 mod budget;
 mod compaction;
+mod cut;
 mod drive;
 mod hooked;
 mod observe;
@@ -19,7 +20,7 @@ mod window;
 pub(crate) use announce::only_announces;
 pub use budget::{AttemptBill, Bounds, OverLimit, Purse};
 pub use compaction::{CompactionPlan, Conversation, PromptPlace, plan_compaction};
-pub(crate) use drive::cut;
+pub(crate) use cut::cut;
 pub use drive::{Model, Opening, Tally, Turn, TurnEnd};
 pub use observe::{CompactionCause, Observer, PartEnd, TurnEvent};
 pub use prompt::{

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::drive::{Model, Turn};
+use crate::hooks::Blocked;
 use crate::run::{MessageId, Phase};
 use crate::tools::{ToolOutcome, Update};
 
@@ -38,6 +39,8 @@ pub trait Observer: Send + Sync {
 /// Why a part ended without an answer, in words for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartEnd {
+    /// By a hook that has ended the run.
+    Blocked(Blocked),
     /// By itself.
     Failed(String),
     /// By a limit.

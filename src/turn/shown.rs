@@ -1,7 +1,7 @@
 //! What a turn gathers to show: thoughts and tools, as far as somebody has asked for them, and the
 //! tools that failed.
 
-use super::drive::cut;
+use super::cut::cut;
 use super::shape::{Left, shape};
 use crate::job::{Manner, Masker, Reasoning, Verbosity};
 use crate::provider::{AssistantTurn, ToolCall};

@@ -56,6 +56,27 @@ struct Shared {
 type Play = dyn Fn(usize, &Value) -> Vec<Act> + Send + Sync;
 
 impl Stub {
+    /// A model that calls these in a row, one a turn, and then says `fine`.
+    pub fn calling(calls: &[(&str, Value)]) -> Self {
+        let of = |(tool, arguments): &(&str, Value)| {
+            head() + &call(tool, &arguments.to_string()) + &finish("tool_calls")
+        };
+        let answers: Vec<_> = calls.iter().map(of).collect();
+        Self::answering(move |request| {
+            let said = |message: &&Value| message["role"] == "assistant";
+            let turn = request["messages"].as_array().unwrap().iter().filter(said).count();
+            vec![Act::Say(answers.get(turn).cloned().unwrap_or_else(|| reply("fine")))]
+        })
+    }
+
+    /// What it was told of its calls.
+    pub fn told(&self) -> Vec<String> {
+        let last = self.requests().pop().unwrap();
+        let messages = last["messages"].as_array().unwrap().iter();
+        let results = messages.filter(|message| message["role"] == "tool");
+        results.map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+    }
+
     /// A server that plays `play(n)` for its `n`th request, the first being 0. `play` is called
     /// when the request has been read.
     pub fn new(play: impl Fn(usize) -> Vec<Act> + Send + Sync + 'static) -> Self {

@@ -15,7 +15,8 @@ use futures_util::StreamExt as _;
 use tokio::time::timeout;
 
 use super::budget::OverLimit;
-use super::drive::{Model, Turn, TurnEnd, cut};
+use super::cut::cut;
+use super::drive::{Model, Turn, TurnEnd};
 use super::observe::{CompactionCause, Observer, TurnEvent};
 use super::window::Window;
 use crate::config::HookPoint;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::super::drive::cut;
+use super::super::cut::cut;
 use super::super::talk::Shortened;
 use super::super::tokens::tokens_in;
 use super::super::window::Window;

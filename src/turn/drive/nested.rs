@@ -6,6 +6,7 @@
 //! goes on, so that a turn that is cut still knows what its part has used.
 
 use super::{Model, Opening, Turn};
+use crate::hooks::Blocked;
 use crate::job::Manner;
 use crate::provider::ToolCall;
 use crate::tools::{Part, SUBTURN, ToolContext, ToolOutcome, Updates, Verdict, part_of};
@@ -36,17 +37,18 @@ impl Turn {
         n: u32,
         model: &Model,
         observer: &dyn Observer,
-    ) -> ToolOutcome {
-        let outcome = match part_of(call.arguments.clone(), &self.tools.names(), &self.context) {
-            Ok(_) if self.parts >= PARTS_MAX => {
-                let words = format!("a run has at most {PARTS_MAX} parts");
-                ToolOutcome::new(Verdict::Denied, words)
-            }
-            Ok(part) => self.do_part(part, n, model, observer).await,
-            Err(outcome) => outcome,
-        };
+    ) -> (ToolOutcome, Option<Blocked>) {
+        let (outcome, blocked) =
+            match part_of(call.arguments.clone(), &self.tools.names(), &self.context) {
+                Ok(_) if self.parts >= PARTS_MAX => {
+                    let words = format!("a run has at most {PARTS_MAX} parts");
+                    (ToolOutcome::new(Verdict::Denied, words), None)
+                }
+                Ok(part) => self.do_part(part, n, model, observer).await,
+                Err(outcome) => (outcome, None),
+            };
         self.tools.note(asked, &outcome);
-        outcome
+        (outcome, blocked)
     }
 
     async fn do_part(
@@ -55,12 +57,12 @@ impl Turn {
         n: u32,
         model: &Model,
         observer: &dyn Observer,
-    ) -> ToolOutcome {
+    ) -> (ToolOutcome, Option<Blocked>) {
         self.parts += 1;
         let within = part.within;
         let inner = match self.open_part(part, n).await {
             Ok(inner) => self.inner.insert(Box::new(inner)),
-            Err(error) => return ToolOutcome::new(Verdict::Error, error.to_string()),
+            Err(error) => return (ToolOutcome::new(Verdict::Error, error.to_string()), None),
         };
         let end = observer.drive_part(n, inner, model, within).await;
         let partial = inner.partial_text();
@@ -70,13 +72,16 @@ impl Turn {
         if let Err(error) = self.take_part_back("the part has ended").await {
             tracing::warn!(%error, "kept for later");
         }
-        let (verdict, why) = match end {
-            Ok(reply) => return ToolOutcome::new(Verdict::Ok, reply),
-            Err(PartEnd::Failed(why)) => (Verdict::Error, why),
-            Err(PartEnd::Cut(why)) => (Verdict::TimedOut, why),
+        let (verdict, why, blocked) = match end {
+            Ok(reply) => return (ToolOutcome::new(Verdict::Ok, reply), None),
+            Err(PartEnd::Failed(why)) => (Verdict::Error, why, None),
+            Err(PartEnd::Cut(why)) => (Verdict::TimedOut, why, None),
+            // The hook has ended the run, not only this part of it.
+            Err(PartEnd::Blocked(blocked)) => (Verdict::Error, blocked.to_string(), Some(blocked)),
         };
         let said = partial.map(|text| format!(" It had said so far:\n{text}")).unwrap_or_default();
-        ToolOutcome::new(verdict, format!("the part ended without an answer: {why}.{said}"))
+        let words = format!("the part ended without an answer: {why}.{said}");
+        (ToolOutcome::new(verdict, words), blocked)
     }
 
     async fn open_part(&mut self, part: Part, n: u32) -> std::io::Result<Self> {
