@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "these tests start, signal and time from outside")]
 
 pub mod ledger;
+pub mod mcp;
 pub mod month;
 pub mod past;
 pub mod questions;
